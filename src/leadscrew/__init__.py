@@ -1,0 +1,1 @@
+"""leadscrew: recursive self-improvement of LLM agents, on your own scored tasks."""
