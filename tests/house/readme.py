@@ -1,7 +1,7 @@
 """Run the README's two commands, word for word, in a fresh copy of the project: `python readme.py FOLDER`.
 
-The first shell block of the README installs and runs the demo; the block that names pytest runs the tests. Both run where
-a reader would type them: at the root of a checkout, without a terminal.
+The first shell block with `leadscrew demo` installs and runs it; the first one with `pytest` runs the tests. Both run
+where a reader would type them: at the root of a checkout, without a terminal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv", "venv", "__pycache__", "*.egg-info", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", "dist", "build", "runs"
+    ".git",
+    ".venv",
+    "venv",
+    "__pycache__",
+    "*.egg-info",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+    ".hypothesis",
+    "dist",
+    "build",
+    "runs",
 )
 
 
