@@ -1,20 +1,25 @@
 """The archive: every candidate ever recorded, with what is derived from them kept up to date as they arrive.
 
 Adding a candidate costs the same however many there are; nothing is ever removed. The archive holds numbers and links;
-program files and traces stay in the store.
+program files and traces stay in the store. A snapshot is what the archive was at one moment: plans in flight read one
+each, so that what they decide never depends on which of them happens to finish first.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from leadscrew.core.proposal import Candidate, EdgeKind, Record, Verdict
 from leadscrew.core.task import Objective
 from leadscrew.core.trial import Evaluation
 from leadscrew.errors import NotFoundError
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,22 @@ class Best:
     candidate: str
 
 
+class _Log:
+    """What only ever grows, shared by an archive and its snapshots. Lists are in order of arrival."""
+
+    __slots__ = ("candidates", "champions", "children", "order", "position", "program", "records", "verdicts")
+
+    def __init__(self) -> None:
+        self.candidates: dict[str, Candidate] = {}
+        self.order: list[str] = []
+        self.position: dict[str, int] = {}
+        self.program: dict[str, int] = {}
+        self.children: dict[tuple[str, EdgeKind], list[int]] = {}
+        self.verdicts: dict[str, list[tuple[int, Verdict]]] = {}
+        self.records: dict[str, dict[str, list[tuple[int, Record]]]] = {}
+        self.champions: list[str] = []
+
+
 class Archive:
     """Candidates in order, their children, the Pareto frontier, bests by data set and instance, the champion.
 
@@ -33,74 +54,95 @@ class Archive:
 
     def __init__(self, objectives: Sequence[Objective]) -> None:
         self.objectives = tuple(objectives)
-        self._candidates: dict[str, Candidate] = {}
-        self._verdicts: dict[str, Verdict] = {}
-        self._children: dict[str, dict[str, int]] = {}
+        self._log = _Log()
+        self._size = 0
+        self._clock = 0
+        self._champion_count = 0
+        self._plans_applied = 0
+        self._best: Best | None = None
         self._frontier: dict[str, tuple[float, ...]] = {}
-        self._by_program: dict[str, str] = {}
         self._dataset_best: dict[str, Best] = {}
         self._instance_best: dict[str, Best] = {}
-        self._champions: list[str] = []
-        self._best: Best | None = None
-        self._records: dict[str, dict[str, Record]] = {}
-        self._record_log: list[Record] = []
-        self._plans_applied = 0
+        self._frozen = False
+
+    def snapshot(self) -> Archive:
+        """Return a read-only archive that stays as this one is now, however this one grows.
+
+        Costs as much as the frontier and the instances are large, not the history.
+        """
+        view = Archive(self.objectives)
+        view._log = self._log
+        view._size, view._clock = self._size, self._clock
+        view._champion_count, view._plans_applied = self._champion_count, self._plans_applied
+        view._best = self._best
+        view._frontier = dict(self._frontier)
+        view._dataset_best = dict(self._dataset_best)
+        view._instance_best = dict(self._instance_best)
+        view._frozen = True
+        return view
 
     # -- growing -------------------------------------------------------------------------------
 
     def add(self, candidate: Candidate) -> None:
         """Take in a candidate. Edges must point to candidates that are already here."""
-        if candidate.id in self._candidates:
+        self._check_growing()
+        log = self._log
+        if candidate.id in log.candidates:
             raise ValueError(f"candidate {candidate.id} is already in the archive")
         for edge in candidate.edges:
-            if edge.source not in self._candidates:
+            if edge.source not in log.candidates:
                 raise ValueError(f"{candidate.id} has an edge to {edge.source}, which is not in the archive")
         candidate = self._share_instances(candidate)
-        self._candidates[candidate.id] = candidate
+        log.candidates[candidate.id] = candidate
+        log.position[candidate.id] = self._size
+        log.order.append(candidate.id)
         if candidate.program:
-            self._by_program.setdefault(candidate.program, candidate.id)
+            log.program.setdefault(candidate.program, self._size)
         for edge in candidate.edges:
-            counts = self._children.setdefault(edge.source, {})
-            counts[edge.kind] = counts.get(edge.kind, 0) + 1
+            log.children.setdefault((edge.source, edge.kind), []).append(self._size)
+        self._size += 1
         val = candidate.evaluations.get("val")
         if val is not None and val.complete and val.passed:
             self._rank(candidate.id, val)
 
     def judge(self, verdict: Verdict) -> None:
         """Take in a verdict; a champion verdict makes its candidate the champion."""
-        self._verdicts[verdict.candidate] = verdict
+        self._check_growing()
+        self._log.verdicts.setdefault(verdict.candidate, []).append((self._tick(), verdict))
         if verdict.champion:
-            self._champions.append(verdict.candidate)
+            self._log.champions.append(verdict.candidate)
+            self._champion_count += 1
 
     def remember(self, record: Record) -> None:
         """Take in a method record; the latest one of a subject is its state."""
-        self._records.setdefault(record.kind, {})[record.subject] = record
-        self._record_log.append(record)
+        self._check_growing()
+        self._log.records.setdefault(record.kind, {}).setdefault(record.subject, []).append((self._tick(), record))
 
     def plan_applied(self) -> None:
         """Count one more plan whose judgement is in the archive."""
+        self._check_growing()
         self._plans_applied += 1
 
     # -- reading -------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self._candidates)
+        return self._size
 
     def __iter__(self) -> Iterator[Candidate]:
-        return iter(self._candidates.values())
+        return (self._log.candidates[i] for i in islice(self._log.order, self._size))
 
-    def __contains__(self, candidate: str) -> bool:
-        return candidate in self._candidates
+    def __contains__(self, candidate: object) -> bool:
+        return self._log.position.get(candidate, self._size) < self._size  # type: ignore[call-overload,no-any-return]
 
     def __getitem__(self, candidate: str) -> Candidate:
-        try:
-            return self._candidates[candidate]
-        except KeyError:
-            raise NotFoundError(
-                f"there is no candidate {candidate!r}; the ids run from {next(iter(self._candidates), '(none)')} "
-                f"to {next(reversed(self._candidates), '(none)')}.",
-                name=candidate,
-            ) from None
+        if candidate not in self:
+            ends = f"the ids run from {self._log.order[0]} to {self._log.order[self._size - 1]}" if self._size else ""
+            raise NotFoundError(f"there is no candidate {candidate!r}; {ends or 'there are none yet'}.", name=candidate)
+        return self._log.candidates[candidate]
+
+    def at(self, position: int) -> Candidate:
+        """Return the candidate that arrived as number `position` (from 0; negative counts from the end)."""
+        return self._log.candidates[self._log.order[range(self._size)[position]]]
 
     @property
     def plans_applied(self) -> int:
@@ -110,12 +152,12 @@ class Archive:
     @property
     def champion(self) -> Candidate | None:
         """The candidate that a verdict made champion last."""
-        return self._candidates[self._champions[-1]] if self._champions else None
+        return self._log.candidates[self._log.champions[self._champion_count - 1]] if self._champion_count else None
 
     @property
     def champions(self) -> tuple[str, ...]:
-        """Every candidate that was champion, in order."""
-        return tuple(self._champions)
+        """Every candidate that was made champion, in order."""
+        return tuple(self._log.champions[: self._champion_count])
 
     @property
     def best(self) -> Best | None:
@@ -123,25 +165,26 @@ class Archive:
         return self._best
 
     def verdict(self, candidate: str) -> Verdict | None:
-        """Return the verdict on a candidate."""
-        return self._verdicts.get(candidate)
+        """Return the latest verdict on a candidate."""
+        return _latest(self._log.verdicts.get(candidate, []), self._clock)
 
     def first_with(self, program: str) -> str | None:
         """Return the first candidate that carried this program digest."""
-        return self._by_program.get(program)
+        position = self._log.program.get(program, self._size)
+        return self._log.order[position] if position < self._size else None
 
     def children(self, candidate: str, *kinds: EdgeKind) -> int:
         """Count the edges of these kinds that point at a candidate (all kinds if none is named)."""
-        counts = self._children.get(candidate, {})
-        return sum(n for kind, n in counts.items() if not kinds or kind in kinds)
+        wanted = kinds or ("parent", "donor", "base", "inspiration", "evidence", "triggered_by", "meta")
+        return sum(bisect_left(self._log.children.get((candidate, kind), []), self._size) for kind in wanted)
 
     def frontier(self) -> tuple[Candidate, ...]:
         """Return the strict Pareto set over all objectives, best primary value first.
 
         Of several candidates with exactly the same numbers the oldest stands for all.
         """
-        order = sorted(self._frontier, key=lambda i: (self._frontier[i], i), reverse=True)
-        return tuple(self._candidates[i] for i in order)
+        order = sorted(self._frontier, key=lambda i: (tuple(-x for x in self._frontier[i]), self._log.position[i]))
+        return tuple(self._log.candidates[i] for i in order)
 
     def dataset_bests(self) -> dict[str, Best]:
         """Return the best candidate on each data set."""
@@ -153,13 +196,22 @@ class Archive:
 
     def record(self, kind: str, subject: str) -> Record | None:
         """Return the latest record of a subject."""
-        return self._records.get(kind, {}).get(subject)
+        return _latest(self._log.records.get(kind, {}).get(subject, []), self._clock)
 
     def records(self, kind: str) -> tuple[Record, ...]:
         """Return the latest record of every subject of this kind, in order of first appearance."""
-        return tuple(self._records.get(kind, {}).values())
+        found = (_latest(entries, self._clock) for entries in self._log.records.get(kind, {}).values())
+        return tuple(record for record in found if record is not None)
 
     # -- inside --------------------------------------------------------------------------------
+
+    def _check_growing(self) -> None:
+        if self._frozen:
+            raise ValueError("a snapshot of the archive cannot grow")
+
+    def _tick(self) -> int:
+        self._clock += 1
+        return self._clock - 1
 
     def _vector(self, evaluation: Evaluation) -> tuple[float, ...] | None:
         """All objectives turned so that more is better; None where one was not measured."""
@@ -196,9 +248,9 @@ class Archive:
 
     def _share_instances(self, candidate: Candidate) -> Candidate:
         # Ten thousand candidates on the same split would otherwise hold ten thousand equal tuples.
-        first = next(iter(self._candidates.values()), None)
-        if first is None or not candidate.evaluations:
+        if not self._size or not candidate.evaluations:
             return candidate
+        first = self._log.candidates[self._log.order[0]]
         shared: dict[str, Any] = {}
         for split, evaluation in candidate.evaluations.items():
             known = first.evaluations.get(split)
@@ -210,3 +262,10 @@ class Archive:
 def _covers(a: Sequence[float], b: Sequence[float]) -> bool:
     """Whether `a` is at least as good as `b` everywhere: it dominates `b` or equals it."""
     return all(x >= y for x, y in zip(a, b, strict=True))
+
+
+def _latest(entries: Sequence[tuple[int, _T]], clock: int) -> _T | None:
+    for time, entry in reversed(entries):
+        if time < clock:
+            return entry
+    return None
