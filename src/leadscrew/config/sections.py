@@ -1,0 +1,129 @@
+"""The sections of a configuration and their defaults, one frozen dataclass each."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from leadscrew.core.budget import Caps
+from leadscrew.core.task import Limits
+
+
+def _range(low: float, high: float | None = None) -> dict[str, Any]:
+    return {"min": low} if high is None else {"min": low, "max": high}
+
+
+@dataclass(frozen=True, slots=True)
+class RunSection:
+    """`[run]`: where the run lives and how the loop goes on. `workers` 0 means one per processor."""
+
+    out: str = ""
+    seed: int = field(default=0, metadata=_range(0))
+    method: str = "harness"
+    preset: Literal["default", "published"] = "default"
+    order: Literal["plan", "completion"] = "plan"
+    plans_in_flight: int = field(default=2, metadata=_range(1, 1024))
+    workers: int = field(default=0, metadata=_range(0, 4096))
+    approve: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DomainSection:
+    """`[domain]`: a built-in name or `file.py:ClassOrFactory`, the folder of its data, and options that it checks."""
+
+    name: str = ""
+    path: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RegionSection:
+    """`[program.region]`: the files a proposer may change, as globs; `**` crosses folders."""
+
+    include: tuple[str, ...] = ("**",)
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSection:
+    """`[program]`: the folder or file to start from (empty: the domain's own) and what of it may change."""
+
+    path: str = ""
+    region: RegionSection = RegionSection()
+
+
+@dataclass(frozen=True, slots=True)
+class ProposerSection:
+    """`[proposer]`: who makes proposals, and options that it checks."""
+
+    name: str = "genetic"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSection:
+    """`[evaluation]`: the ladder of val rungs before the full split, its gate, repeats and rechecks."""
+
+    ladder: tuple[int, ...] = field(default=(), metadata=_range(1))
+    gate_margin: float = field(default=0.05, metadata=_range(0))
+    repeats: int = field(default=1, metadata=_range(1, 1000))
+    fresh: bool = False
+    recheck: int = field(default=4, metadata=_range(0))
+    train_log: bool = True
+    infra_limit: int = field(default=3, metadata=_range(1))
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSection:
+    """`[budget]`: the most the whole run may use; a missing key means no cap."""
+
+    trials: int | None = field(default=None, metadata=_range(0))
+    seconds: float | None = field(default=None, metadata=_range(0))
+    calls: int | None = field(default=None, metadata=_range(0))
+    tokens: int | None = field(default=None, metadata=_range(0))
+    usd: float | None = field(default=None, metadata=_range(0))
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSection:
+    """`[sandbox]`: the backend; `auto` takes the first that works and never `none`."""
+
+    name: Literal["auto", "bubblewrap", "docker", "none"] = "auto"
+    image: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A checked configuration. `method_options` is the table named after the method, such as `[harness]`.
+
+    `limits` holds only what the file overrides of `leadscrew.core.task.Limits`.
+    """
+
+    name: str
+    run: RunSection = RunSection()
+    domain: DomainSection = DomainSection()
+    program: ProgramSection = ProgramSection()
+    proposer: ProposerSection = ProposerSection()
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+    evaluation: EvaluationSection = EvaluationSection()
+    budget: BudgetSection = BudgetSection()
+    sandbox: SandboxSection = SandboxSection()
+    limits: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def out(self) -> Path:
+        """The run folder."""
+        return Path(self.run.out)
+
+    @property
+    def caps(self) -> Caps:
+        """The budget as caps of the whole run."""
+        b = self.budget
+        return Caps(b.trials, b.seconds, b.calls, b.tokens, b.usd)
+
+    def limits_over(self, base: Limits) -> Limits:
+        """Return a domain's limits with this configuration's overrides."""
+        return dataclasses.replace(base, **self.limits)
