@@ -1,4 +1,4 @@
-"""Check that a package installed with `pip --target FOLDER` holds every file of the source: `python wheel.py FOLDER`."""
+"""Check that a package installed with `pip --target FOLDER` has every file of the source: `python wheel.py FOLDER`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""For authors of plug-ins: conformance suites for the ports, scripted parts, and the hostile programs of the red team."""
+"""For plug-in authors: conformance suites for the ports, scripted parts, and the hostile programs of the red team."""
