@@ -1,0 +1,37 @@
+"""The command line: each command is a thin skin over one library call of the same name."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from leadscrew.errors import LeadscrewError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0, or the `exit_code` of the error that ended it."""
+    from leadscrew.cli.parser import build_parser
+
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if args.handler is None:
+        parser.print_help()
+        return 2
+    try:
+        return _handler(args.handler)(args)
+    except LeadscrewError as error:
+        print(f"leadscrew: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        sys.stderr.close()
+        return 0
+    except KeyboardInterrupt:
+        print("leadscrew: interrupted; everything that was finished is stored.", file=sys.stderr)
+        return 130
+
+
+def _handler(name: str):  # type: ignore[no-untyped-def]
+    from importlib import import_module
+
+    module, _, function = name.partition(":")
+    return getattr(import_module(f"leadscrew.cli.{module}"), function)
