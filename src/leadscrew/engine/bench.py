@@ -1,0 +1,119 @@
+"""The bench: what a proposer sees and may use for one plan, in memory or laid out as files."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from leadscrew.core.archive import Archive
+from leadscrew.core.canonical import digest_of
+from leadscrew.core.program import Program
+from leadscrew.core.proposal import Edit, Proposal
+from leadscrew.core.task import Split
+from leadscrew.core.trial import Purpose, Trace, Trial
+from leadscrew.engine.folders import write_folder
+from leadscrew.errors import SealedError
+from leadscrew.ports import Domain, Evidence, Message, Store
+
+Layout = Callable[["RunBench", Path], None]
+"""Writes history and instructions into a bench folder; given by whoever knows the method."""
+
+
+class Submissions:
+    """Folders that people or agents handed in, each kept until a plan takes it."""
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Queue[Message] = asyncio.Queue()
+
+    def __len__(self) -> int:
+        return self._waiting.qsize()
+
+    def put(self, message: Message) -> None:
+        """Add a message of kind `submit` or `approve`."""
+        self._waiting.put_nowait(message)
+
+    async def take(self) -> Message:
+        """Wait for the oldest message and take it."""
+        return await self._waiting.get()
+
+
+class RunBench:
+    """A bench over the run's store. It shows the archive as it was when the plan was decided.
+
+    `unseal` turns a message from the inbox into proposals; `taken` collects the messages used, which the engine marks as
+    done together with the proposals made from them.
+    """
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        plan: Edit,
+        archive: Archive,
+        domain: Domain,
+        evidence: Evidence,
+        notes: Sequence[str],
+        store: Store,
+        seed: int,
+        submissions: Submissions,
+        unseal: Callable[[Message], Sequence[Proposal]],
+        layout: Layout | None = None,
+    ) -> None:
+        self.number, self.plan, self.archive, self.domain = number, plan, archive, domain
+        self.evidence, self.notes = evidence, tuple(notes)
+        self.rng = derived_rng(seed, number, "propose")
+        self.taken: list[Message] = []
+        self._store, self._submissions, self._unseal, self._layout = store, submissions, unseal, layout
+        self._folder: Path | None = None
+
+    def program(self, candidate: str) -> Program:
+        """Return the tree of a recorded candidate; raises `NotFoundError` for an unknown one."""
+        return self._store.program(self.archive[candidate].program)
+
+    def trials(self, candidate: str, split: Split = "train") -> Sequence[Trial]:
+        """Return a candidate's search trials on a permitted split; raises `SealedError` for any other."""
+        if split == "test" or (split == "val" and not self.evidence.val_traces):
+            raise SealedError(f"this method does not show trials on {split!r} to proposers")
+        digest = self.archive[candidate].program
+        exposed = self._store.program(digest).part(self.domain.interface.region).digest
+        return [t for t in self._store.trials(exposed, split) if t.purpose in (Purpose.SEARCH, Purpose.CONFIRM)]
+
+    def trace(self, digest: str) -> Trace:
+        """Return a stored trace."""
+        return self._store.trace(digest)
+
+    def folder(self) -> Path:
+        """Lay the bench out under the run folder once, and return it."""
+        if self._folder is None:
+            folder = self._store.path / "benches" / str(self.number)
+            folder.mkdir(parents=True, exist_ok=True)
+            for parent in self.plan.parents or _default_bases(self.archive):
+                write_folder(self.program(parent), folder / "programs" / parent)
+            if self._layout is not None:
+                self._layout(self, folder)
+            self._folder = folder
+        return self._folder
+
+    async def submission(self) -> Sequence[Proposal]:
+        """Wait for the next submitted folder and return the proposals in it."""
+        message = await self._submissions.take()
+        self.taken.append(message)
+        return await asyncio.to_thread(self._unseal, message)
+
+
+Proposing = Callable[[Edit, RunBench], Awaitable[Sequence[Proposal]]]
+
+
+def derived_rng(seed: int, number: int, purpose: str) -> random.Random:
+    """Return the random generator of one purpose of one plan: never a shared one, so order cannot matter."""
+    return random.Random(int(digest_of([seed, number, purpose])[:16], 16))
+
+
+def _default_bases(archive: Archive) -> tuple[str, ...]:
+    bases = [c.id for c in archive.frontier()[:5]]
+    champion = archive.champion
+    if champion is not None and champion.id not in bases:
+        bases.insert(0, champion.id)
+    return tuple(bases)

@@ -1,0 +1,128 @@
+"""What a proposal must pass before it is evaluated: region, size, parse, novelty, the interface smoke in a box."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from leadscrew.core.program import EVERYTHING, Program, Region, diff
+from leadscrew.core.proposal import Proposal
+from leadscrew.core.task import Interface, Limits, ProgramEnvironment
+from leadscrew.core.trial import Outcome
+from leadscrew.errors import InfrastructureError
+from leadscrew.ports import BoxTrial, Executor, Item, Job
+
+MAX_SOURCE_BYTES = 512 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """How a check ended: `outcome` ok, or the kind of failure with its reason."""
+
+    outcome: Outcome = Outcome.OK
+    reason: str = ""
+
+
+PASSED = Finding()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckSettings:
+    """Bounds on a proposed tree, whether a tree already recorded is refused, and whether learners are smoke-tested."""
+
+    max_files: int = 500
+    max_bytes: int = 4 << 20
+    refuse_known: bool = True
+    smoke: bool = True
+
+
+def check_static(
+    proposal: Proposal,
+    *,
+    interface: Interface,
+    settings: CheckSettings,
+    base: Program | None = None,
+    region: Region = EVERYTHING,
+    known: str | None = None,
+) -> Finding:
+    """Check a proposal without running anything. `base` is the tree it started from, `known` a candidate with the same tree."""
+    program = proposal.program
+    if program is None:
+        outcome = Outcome.INVALID if proposal.outcome is Outcome.OK else proposal.outcome
+        return Finding(outcome, proposal.failure or "the proposer returned no program")
+    if known is not None and settings.refuse_known:
+        return Finding(Outcome.INVALID, f"no change: candidate {known} already has exactly this tree")
+    if len(program) > settings.max_files or program.size > settings.max_bytes:
+        return Finding(
+            Outcome.INVALID,
+            f"the tree has {len(program)} files and {program.size} bytes; "
+            f"at most {settings.max_files} files and {settings.max_bytes} bytes are taken",
+        )
+    if base is not None and region != EVERYTHING:
+        outside = [path for path in diff(base, program).paths if not region.covers(path)]
+        if outside:
+            return Finding(Outcome.INVALID, f"changes outside the region that may change: {', '.join(outside[:5])}")
+    return _check_entry(program, interface, base)
+
+
+def _check_entry(program: Program, interface: Interface, base: Program | None) -> Finding:
+    if interface.operation == "artifact" or interface.command:
+        return PASSED
+    exposed = program.part(interface.region)
+    if interface.entry not in exposed:
+        return Finding(Outcome.INVALID, f"the entry file {interface.entry!r} is missing from the tree")
+    for path, file in exposed.items():
+        if not path.endswith(".py") or (base is not None and path in base and base[path].data == file.data):
+            continue
+        fault = source_fault(file.data)
+        if fault is not None:
+            return Finding(Outcome.INVALID, f"{path}: {fault}")
+    return PASSED
+
+
+def source_fault(source: bytes) -> str | None:
+    """Say why Python source cannot be parsed, or return None. The source is only parsed, never compiled or run."""
+    if len(source) > MAX_SOURCE_BYTES:
+        return f"{len(source)} bytes of source; at most {MAX_SOURCE_BYTES} are taken"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(source)
+    except SyntaxError as error:
+        return f"syntax error in line {error.lineno}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return f"cannot be parsed: {error or type(error).__name__}"
+    return None
+
+
+async def smoke(
+    program: Program,
+    executor: Executor,
+    *,
+    interface: Interface,
+    limits: Limits,
+    environment: ProgramEnvironment,
+    masks: Sequence[str],
+    items: Sequence[Item],
+) -> Finding:
+    """Load the program in a box and try its operation: a cold-start prediction, learning on a few items, the round trip
+    of its state. Raises `InfrastructureError` if the box fails."""
+    job = Job(
+        program=program.part(interface.region),
+        interface=interface,
+        limits=limits,
+        trials=tuple(BoxTrial(item.id, item.input, 0, item.dataset) for item in items[:1]),
+        train=tuple(items),
+        environment=environment,
+        masks=tuple(masks),
+        purpose="smoke",
+    )
+    async for reply in executor.run(job):
+        if reply.outcome is Outcome.INFRA:
+            raise InfrastructureError(f"the smoke test could not run: {reply.message}")
+        if reply.outcome is not Outcome.OK:
+            tail = reply.trace.stderr[-2000:]
+            return Finding(reply.outcome, f"smoke test: {reply.message}" + (f"\n{tail}" if tail else ""))
+    return PASSED

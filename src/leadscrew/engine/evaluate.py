@@ -1,0 +1,425 @@
+"""Evaluation: which trials are due, which are known already, running the rest in boxes, scoring, the ladder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from leadscrew.core.budget import Account, Spend
+from leadscrew.core.canonical import canonical_json, digest_of, json_fault
+from leadscrew.core.program import Program
+from leadscrew.core.task import Answer, Instance, Limits, Score, Split
+from leadscrew.core.trial import Evaluation, Outcome, Purpose, Trace, Trial, evaluation_of, trial_key
+from leadscrew.engine.commit import Committer
+from leadscrew.engine.meter import reached
+from leadscrew.errors import InfrastructureError
+from leadscrew.policies.ladder import passes, rung_sizes
+from leadscrew.ports import BoxReply, BoxTrial, Domain, Event, Executor, Grading, Item, Job, Observer, Scorer, Store
+
+SMALL_ANSWER = 512
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSettings:
+    """`ladder` are the sizes of the rungs below the full split; `gate_margin` is how much worse than the reference a
+    program may be on a rung and still climb; `fresh` gives every trial a box of its own."""
+
+    ladder: tuple[int, ...] = ()
+    gate_margin: float = 0.05
+    repeats: int = 1
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    key: str
+    instance: Instance
+    repeat: int
+
+
+class Evaluator:
+    """Turns a program into an evaluation. Every finished trial is durable before anything is decided on it.
+
+    `splits` holds the instances that may be used now (never test before `finalize`). `models` pins what answers model
+    calls, for the key. `runtime` names the interpreter and sandbox that programs run on.
+    """
+
+    def __init__(
+        self,
+        *,
+        domain: Domain,
+        splits: Mapping[Split, Sequence[Instance]],
+        executor: Executor,
+        scorer: Scorer,
+        store: Store,
+        committer: Committer,
+        seed: int,
+        settings: EvaluationSettings = EvaluationSettings(),
+        limits: Limits | None = None,
+        runtime: str = "",
+        models: str = "",
+        observe: Observer = lambda event: None,
+    ) -> None:
+        self.domain = domain
+        self.settings = settings
+        self.splits = splits
+        self.executor, self.scorer, self.store = executor, scorer, store
+        self._committer = committer
+        self._seed, self._observe = seed, observe
+        self._limits = limits or domain.limits
+        self._interface = domain.interface
+        self.operation = self._interface.operation
+        self.learns = self.operation == "predict"
+        self._grades = type(domain).grade is not Domain.grade
+        train = splits.get("train", ()) if self.learns else ()
+        self._train = tuple(Item(i.id, i.input, i.expected, i.dataset) for i in train)
+        self._train_by_id = {i.id: i for i in train}
+        self._fixed = {
+            "scorer": domain.scorer_digest(),
+            "train": digest_of([[t.id, t.input, t.expected, t.dataset] for t in self._train]) if self._train else "",
+            "environment": digest_of([repr(domain.environment), repr(self._interface), runtime]),
+            "limits": digest_of(repr(self._limits)),
+            "models": models,
+        }
+        self._inputs: dict[str, str] = {}
+        self._order: dict[Split, tuple[Instance, ...]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    # -- what is due ---------------------------------------------------------------------------
+
+    def instances(self, split: Split) -> tuple[Instance, ...]:
+        """Return a split in the run's seeded order: a rung is a prefix of it."""
+        if split not in self._order:
+            ranked = sorted(self.splits[split], key=lambda i: digest_of([self._seed, split, i.id]))
+            self._order[split] = tuple(ranked)
+        return self._order[split]
+
+    def due(self, exposed: Program, instances: Sequence[Instance], repeats: Sequence[int]) -> list[_Due]:
+        """Return the trials that an evaluation needs, in order."""
+        return [self._due(exposed.digest, instance, repeat) for repeat in repeats for instance in instances]
+
+    def _due(self, program: str, instance: Instance, repeat: int) -> _Due:
+        known = self._inputs.get(instance.id)
+        if known is None:
+            known = self._inputs[instance.id] = digest_of([instance.input, instance.dataset])
+        seed = self.trial_seed(instance.id, repeat)
+        key = trial_key(
+            program=program, instance=instance.id, input_digest=known, seed=seed, repeat=repeat, **self._fixed
+        )
+        return _Due(key, instance, repeat)
+
+    def trial_seed(self, instance: str, repeat: int) -> int:
+        """Return the seed of a trial: the same for every program, so that programs meet the same luck."""
+        return int(digest_of([self._seed, instance, repeat])[:12], 16)
+
+    # -- evaluating ----------------------------------------------------------------------------
+
+    async def evaluate(
+        self,
+        program: Program,
+        account: Account,
+        *,
+        split: Split = "val",
+        purpose: Purpose = Purpose.SEARCH,
+        instances: Sequence[str] = (),
+        repeats: Sequence[int] | None = None,
+        reference: Mapping[str, float] | None = None,
+        fresh: bool | None = None,
+    ) -> dict[Split, Evaluation]:
+        """Evaluate on a split and return the evaluation by split (train too where a learner predicts it online).
+
+        With `reference` (value per instance, normally the champion's) the ladder is climbed rung by rung. Raises
+        `BudgetReached` at a cap and `InfrastructureError` when our own parts fail; finished trials are stored either way.
+        """
+        exposed = program.part(self._interface.region)
+        everything = self.instances(split)
+        if instances:
+            wanted = set(instances)
+            everything = tuple(i for i in everything if i.id in wanted)
+        counts = tuple(repeats) if repeats is not None else tuple(range(self.settings.repeats))
+        ladder = self.settings.ladder if reference is not None and not instances else ()
+        sizes = rung_sizes(len(everything), ladder)
+        async with self._locks.setdefault(exposed.digest, asyncio.Lock()):
+            work = _Work(self, exposed, account, purpose, self.settings.fresh if fresh is None else fresh)
+            try:
+                for rung, size in enumerate(sizes):
+                    due = self.due(exposed, everything[:size], counts)
+                    trials = await work.finish(due, everything if self.learns else everything[:size], counts)
+                    last = rung == len(sizes) - 1
+                    found = self._fold(exposed, split, trials, rung, passed=last)
+                    if not last and not self._climbs(found, reference or {}):
+                        break
+                out: dict[Split, Evaluation] = {split: found}
+                if work.train_trials:
+                    out["train"] = self._fold(exposed, "train", work.train_trials, rung, passed=True)
+                return out
+            finally:
+                await work.close()
+
+    async def recheck(self, program: Program, split: Split, count: int) -> tuple[int, list[str]]:
+        """Run `count` known trials again, each in a fresh box; return how many, and the instances that came out otherwise.
+
+        Raises `InfrastructureError` if a box fails. Nothing is stored as a trial: what is compared is the answer.
+        """
+        exposed = program.part(self._interface.region)
+        everything = self.instances(split)
+        step = max(1, len(everything) // count)
+        # Taken from the end of the order: state that was carried over has had time to gather there.
+        chosen = everything[::-step][:count]
+        due = [d for d in self.due(exposed, chosen, (0,)) if self.store.find_trial(d.key) is not None]
+        if not due:
+            return 0, []
+        wrong = []
+        names = {d.key: d for d in due}
+        async for reply in self.executor.run(self.job(exposed, due, fresh=True)):
+            if reply.train:
+                continue
+            known = self.store.find_trial(reply.key)
+            assert known is not None
+            _raise_infra([reply])
+            again = reply.answer.digest if reply.outcome is Outcome.OK else reply.outcome.value
+            before = known.output_digest or known.outcome.value
+            if again != before and known.outcome is not Outcome.BAD_OUTPUT:
+                wrong.append(names[reply.key].instance.id)
+        return len(due), wrong
+
+    def _climbs(self, found: Evaluation, reference: Mapping[str, float]) -> bool:
+        return passes(found.by_instance(), reference, self.domain.objectives[0], margin=self.settings.gate_margin)
+
+    def _fold(self, exposed: Program, split: Split, trials: Sequence[Trial], rung: int, *, passed: bool) -> Evaluation:
+        aggregate = self.domain.aggregate(trials, len(trials))
+        primary = self.domain.objectives[0]
+        return evaluation_of(
+            exposed.digest, split, trials, primary, aggregate, planned=len(trials), rung=rung, passed=passed
+        )
+
+    # -- one reply -----------------------------------------------------------------------------
+
+    async def record(self, due: _Due, split: Split, exposed: str, purpose: Purpose, reply: BoxReply) -> Trial:
+        """Score a reply, store the trial, and return it once it is durable."""
+        trial = await self._judge(due, split, exposed, purpose, reply)
+        self.store.add_trial(trial)
+        await self._committer.durable()
+        self._observe(Event("trial", {"trial": trial}))
+        return trial
+
+    async def _judge(self, due: _Due, split: Split, exposed: str, purpose: Purpose, reply: BoxReply) -> Trial:
+        answer, outcome, message = reply.answer, reply.outcome, reply.message
+        score: Score | None = None
+        if outcome is Outcome.OK and answer.files is None:
+            fault = json_fault(answer.value)
+            if fault is not None:
+                outcome, message, answer = Outcome.BAD_OUTPUT, f"the answer holds {fault}", Answer()
+        if outcome is Outcome.OK:
+            graded = await self._graded(due.instance, answer) if self._grades else ()
+            judged = await self.scorer.score(due.instance, answer, graded)
+            if isinstance(judged, str):
+                outcome, message = Outcome.BAD_OUTPUT, judged
+            else:
+                score = judged
+        return Trial(
+            key=due.key,
+            program=exposed,
+            instance=due.instance.id,
+            split=split,
+            dataset=due.instance.dataset,
+            repeat=due.repeat,
+            purpose=purpose,
+            outcome=outcome,
+            score=float(score.value) if score else None,
+            costs=score.costs if score else {},
+            correct=score.correct if score else None,
+            message=message[:2000],
+            output_digest=answer.digest if outcome is Outcome.OK else "",
+            spend=reply.spend,
+            trace=self.store.put_trace(_trace(reply, answer)),
+            detail={**(score.detail if score else {}), **_small(answer)},
+        )
+
+    async def _graded(self, instance: Instance, answer: Answer) -> tuple[BoxReply, ...]:
+        grading: Grading | None = await self.scorer.grading(instance, answer)
+        if grading is None:
+            return ()
+        job = Job(
+            program=grading.program,
+            interface=grading.interface,
+            limits=grading.limits,
+            trials=tuple(BoxTrial(str(n), value) for n, value in enumerate(grading.inputs)),
+            environment=self.domain.environment,
+            masks=tuple(self.domain.masks()),
+            purpose="grade",
+        )
+        replies = {reply.key: reply async for reply in self.executor.run(job)}
+        _raise_infra(list(replies.values()))
+        return tuple(replies[trial.key] for trial in job.trials)
+
+    def job(self, exposed: Program, due: Sequence[_Due], *, fresh: bool) -> Job:
+        """Return the job that runs these trials."""
+        return Job(
+            program=exposed,
+            interface=self._interface,
+            limits=self._limits,
+            trials=tuple(
+                BoxTrial(d.key, d.instance.input, self.trial_seed(d.instance.id, d.repeat), d.instance.dataset)
+                for d in due
+            ),
+            train=self._train,
+            environment=self.domain.environment,
+            masks=tuple(self.domain.masks()),
+            fresh=fresh,
+        )
+
+
+class _Work:
+    """One program being evaluated. A learner's box stays open between rungs, so that it learns once."""
+
+    def __init__(self, owner: Evaluator, exposed: Program, account: Account, purpose: Purpose, fresh: bool) -> None:
+        self._owner, self._exposed, self._account = owner, exposed, account
+        self._purpose, self._fresh = purpose, fresh
+        self._stream: Any = None
+        self._early: dict[str, BoxReply] = {}
+        self._reserved: set[str] = set()
+        self._sessions: dict[str, Instance] = {}
+        self.train_trials: list[Trial] = []
+
+    async def finish(self, due: Sequence[_Due], whole: Sequence[Instance], repeats: Sequence[int]) -> list[Trial]:
+        """Return the trials of `due` in order, running those that are not in the store. `whole` is what a later rung
+        may still ask for: a learner gets all of it as one job."""
+        owner = self._owner
+        known = {d.key: owner.store.find_trial(d.key) for d in due}
+        missing = [d for d in due if known[d.key] is None]
+        allowed: list[_Due] = []
+        short = None
+        for item in missing:
+            short = self._account.reserve(trials=1)
+            if short is not None:
+                break
+            allowed.append(item)
+        self._reserved = {item.key for item in allowed}
+        try:
+            if allowed:
+                for trial in await self._run(allowed, whole, repeats):
+                    known[trial.key] = trial
+        finally:
+            for _ in self._reserved:
+                self._account.settle(Spend(), trials=1)
+            self._reserved = set()
+        if short is not None:
+            caps = self._account.caps if self._account.caps.trials is not None else _root(self._account).caps
+            raise reached(short, getattr(caps, short))
+        return [trial for d in due if (trial := known[d.key]) is not None]
+
+    async def _run(self, due: Sequence[_Due], whole: Sequence[Instance], repeats: Sequence[int]) -> list[Trial]:
+        """Run trials and return them stored; raise for infrastructure failures only after all others are durable."""
+        owner = self._owner
+        if owner.operation == "artifact":
+            replies = (BoxReply(d.key, Outcome.OK, Answer(files=self._exposed), spend=Spend(trials=1)) for d in due)
+            return list(await asyncio.gather(*(self._record(d, r) for d, r in zip(due, replies, strict=True))))
+        if self._stream is None or not owner.learns:
+            await self._open(due, whole, repeats)
+        waiting = {d.key: d for d in due}
+        tasks = [
+            asyncio.create_task(self._record(waiting.pop(key), self._early.pop(key)))
+            for key in list(waiting)
+            if key in self._early
+        ]
+        infra: list[BoxReply] = []
+        try:
+            while waiting:
+                reply: BoxReply | None = await anext(self._stream, None)
+                if reply is None:
+                    raise InfrastructureError(f"the executor gave no reply for {len(waiting)} trials")
+                if reply.outcome is Outcome.INFRA:
+                    infra.append(reply)
+                    waiting.pop(reply.key, None)
+                elif reply.train:
+                    await self._train_row(reply)
+                elif reply.key in waiting:
+                    tasks.append(asyncio.create_task(self._record(waiting.pop(reply.key), reply)))
+                else:
+                    self._early[reply.key] = reply
+        finally:
+            # What a box has answered is kept, even if we are about to stop.
+            done = await asyncio.gather(*tasks, return_exceptions=True)
+        _raise_infra(infra)
+        for result in done:
+            if isinstance(result, BaseException):
+                raise result
+        return [trial for trial in done if isinstance(trial, Trial)]
+
+    async def _open(self, due: Sequence[_Due], whole: Sequence[Instance], repeats: Sequence[int]) -> None:
+        await self.close()
+        owner = self._owner
+        if owner.learns:
+            due = [d for d in owner.due(self._exposed, whole, repeats) if owner.store.find_trial(d.key) is None]
+        self._sessions = {d.key: d.instance for d in due}
+        steps = self._step if owner.operation == "act" else None
+        self._stream = owner.executor.run(owner.job(self._exposed, due, fresh=self._fresh), steps)
+
+    async def _record(self, due: _Due, reply: BoxReply) -> Trial:
+        owner = self._owner
+        if owner.operation == "act":
+            result = await owner.scorer.result(self._session(due.key))
+            if reply.outcome is Outcome.OK:
+                reply = replace(reply, answer=Answer(value=result))
+        trial = await owner.record(due, due.instance.split, self._exposed.digest, self._purpose, reply)
+        if due.key in self._reserved:
+            self._reserved.discard(due.key)
+            self._account.settle(trial.spend, trials=1)
+        return trial
+
+    async def _train_row(self, reply: BoxReply) -> None:
+        instance = self._owner._train_by_id.get(reply.key)
+        if instance is None:
+            return
+        due = self._owner._due(self._exposed.digest, instance, 0)
+        known = self._owner.store.find_trial(due.key)
+        spend = replace(reply.spend, trials=0)
+        self.train_trials.append(known or await self._record(due, replace(reply, spend=spend)))
+
+    async def _step(self, key: str, action: Any) -> tuple[Any, bool]:
+        return await self._owner.scorer.step(self._sessions[key], self._session(key), action, action is None)
+
+    def _session(self, key: str) -> str:
+        return f"{self._exposed.digest}:{key}"
+
+    async def close(self) -> None:
+        """End the box that is still open."""
+        if self._stream is not None:
+            await self._stream.aclose()
+            self._stream = None
+
+
+def _root(account: Account) -> Account:
+    while account.parent is not None:
+        account = account.parent
+    return account
+
+
+def _raise_infra(replies: Sequence[BoxReply]) -> None:
+    failed = [r for r in replies if r.outcome is Outcome.INFRA]
+    if failed:
+        raise InfrastructureError(f"{len(failed)} trials could not be run: {failed[0].message}")
+
+
+def _trace(reply: BoxReply, answer: Answer) -> Trace:
+    """What is worth keeping apart: nothing, for a program that only returned a short answer."""
+    trace = reply.trace
+    if answer.files is not None:
+        shown = {path: _shown(file.data) for path, file in answer.files.items()}
+        return replace(trace, files=shown) if reply.spend.wall_ms or trace.stdout or trace.stderr else trace
+    large = bool(answer.value is not None and not _small(answer))
+    return replace(trace, answer=answer.value if large else None)
+
+
+def _small(answer: Answer) -> dict[str, Any]:
+    """The answer as part of the trial's row, where it is short."""
+    if answer.files is not None or answer.value is None or len(canonical_json(answer.value)) > SMALL_ANSWER:
+        return {}
+    return {"prediction": answer.value}
+
+
+def _shown(data: bytes) -> str:
+    return data[:4096].decode("utf-8", "replace")

@@ -1,0 +1,262 @@
+"""The end of a run: open the test split once, test what was fixed on val, and certify what was found.
+
+The order matters and is recorded: the champion is fixed, the opening is written down and made durable, only then are test
+instances loaded. A killed finalize goes on where it was; a closed run stays closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from leadscrew.core.archive import Archive
+from leadscrew.core.canonical import digest_of
+from leadscrew.core.proposal import Candidate
+from leadscrew.core.task import Instance
+from leadscrew.core.trial import Evaluation, Purpose
+from leadscrew.engine.bench import derived_rng
+from leadscrew.engine.commit import Committer
+from leadscrew.engine.evaluate import Evaluator
+from leadscrew.engine.ledger import Ledger
+from leadscrew.engine.meter import Meter
+from leadscrew.errors import RefusedError, SealedError
+from leadscrew.policies.stats import bootstrap_interval, mean_interval, two_sided
+from leadscrew.ports import Domain, Event, Method, Observer, Store
+
+ALPHA = 0.05
+CERTIFICATE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Finals:
+    """What `finalize` needs to know about the run. `test_digest` names the sealed split; `facts` go into the certificate as
+    they are (sandbox, limits, digests, seed, names); `recheck` instances per finalist are rerun in fresh boxes."""
+
+    run_id: str
+    seed: int
+    now: str
+    test_digest: str
+    facts: Mapping[str, Any]
+    recheck: int = 4
+
+
+def opened(store: Store) -> bool:
+    """Whether the test split of this run was opened."""
+    return any(True for _ in store.events("opening"))
+
+
+def closed(store: Store) -> bool:
+    """Whether the run was finalized."""
+    return any(True for _ in store.events("closed"))
+
+
+def check_evolvable(store: Store) -> None:
+    """Raise `SealedError` if the run may not go on searching."""
+    if closed(store) or opened(store):
+        raise SealedError(
+            "the test split of this run was opened, so its search is over: anything found from here on would be chosen "
+            "with the test in sight. Fork the run to search on; its certificate stays."
+        )
+
+
+async def finalize(
+    finals: Finals,
+    *,
+    store: Store,
+    archive: Archive,
+    method: Method,
+    domain: Domain,
+    evaluator: Evaluator,
+    committer: Committer,
+    meter: Meter,
+    ledger: Ledger,
+    load_test: Callable[[], Awaitable[Sequence[Instance]]],
+    observe: Observer = lambda event: None,
+) -> dict[str, Any]:
+    """Return the certificate. Raises `SealedError` if the run is closed, `RefusedError` if there is no champion,
+    `BudgetReached` or `InfrastructureError` if testing is cut short (call again to go on)."""
+    if closed(store):
+        raise SealedError("this run is closed: its test split was opened and reported in certificate.json.")
+    champion = archive.champion
+    if champion is None:
+        raise RefusedError("there is nothing to certify: no candidate of this run could be evaluated on val.")
+    finalists = _finalists(archive, method, champion)
+    if not opened(store):
+        store.add_event(
+            "opening",
+            {"test": finals.test_digest, "champion": champion.id, "finalists": finalists, "when": finals.now},
+        )
+        await committer.durable()
+    openings = ledger.record(finals.test_digest, finals.run_id, finals.now)
+    evaluator.splits = {**evaluator.splits, "test": await load_test()}
+    observe(Event("final", {"state": "testing", "finalists": finalists}))
+
+    async def tested(candidate: str) -> Evaluation:
+        program = store.program(archive[candidate].program)
+        account = meter.plan("final")
+        found = await evaluator.evaluate(program, account, split="test", purpose=Purpose.FINAL, repeats=None)
+        observe(Event("final", {"state": "tested", "candidate": candidate, "value": found["test"].value}))
+        return found["test"]
+
+    results = dict(zip(finalists, await _in_order([tested(c) for c in finalists]), strict=True))
+    recheck = await _recheck(finals.recheck, archive, finalists, store, evaluator, domain)
+    certificate = _certificate(finals, archive, method, domain, results, recheck, openings, store, meter)
+    store.add_event("closed", {"certificate": digest_of(certificate)})
+    await committer.durable()
+    certificate["chain_head"] = store.chain_head()
+    observe(Event("final", {"state": "closed", "certificate": certificate}))
+    return certificate
+
+
+def _finalists(archive: Archive, method: Method, champion: Candidate) -> list[str]:
+    """Champion, what the method names, and every founding program that has a number: the baselines must be there."""
+    founding = [c.id for c in _founding(archive) if c.status == "evaluated"]
+    return list(dict.fromkeys([champion.id, *method.finalists(archive), *founding]))
+
+
+def _founding(archive: Archive) -> list[Candidate]:
+    found = []
+    while f"0.{len(found)}" in archive:
+        found.append(archive[f"0.{len(found)}"])
+    return found
+
+
+async def _in_order(work: Sequence[Awaitable[Evaluation]]) -> list[Evaluation]:
+    done = await asyncio.gather(*work, return_exceptions=True)
+    for result in done:
+        if isinstance(result, BaseException):
+            raise result
+    return [r for r in done if isinstance(r, Evaluation)]
+
+
+async def _recheck(
+    count: int, archive: Archive, finalists: Sequence[str], store: Store, evaluator: Evaluator, domain: Domain
+) -> dict[str, Any]:
+    """Rerun some trials of the found finalists, each in a box of its own: a program that carries state from one instance
+    to the next, or is not deterministic though its domain says so, gives itself away."""
+    found = [c for c in finalists if archive[c].plan > 0]
+    if not count or not domain.interface.deterministic or domain.interface.operation == "artifact":
+        return {"checked": 0, "mismatches": [], "why_none": "not asked for, or the domain is not deterministic"}
+    checked, mismatches = 0, []
+    for candidate in found:
+        program = store.program(archive[candidate].program)
+        for split in ("val", "test"):
+            done, wrong = await evaluator.recheck(program, split, count)
+            checked += done
+            mismatches += [{"candidate": candidate, "split": split, "instance": i} for i in wrong]
+    return {"checked": checked, "mismatches": mismatches}
+
+
+def _certificate(
+    finals: Finals,
+    archive: Archive,
+    method: Method,
+    domain: Domain,
+    results: Mapping[str, Evaluation],
+    recheck: Mapping[str, Any],
+    openings: int,
+    store: Store,
+    meter: Meter,
+) -> dict[str, Any]:
+    champion = archive.champion
+    assert champion is not None
+    primary = domain.objectives[0]
+    founding = [c for c in _founding(archive) if c.id in results and results[c.id].value is not None]
+    baseline = founding[0]
+    for other in founding[1:]:
+        if primary.better(_value(results[other.id]), _value(results[baseline.id])):
+            baseline = other
+    best, held = results[champion.id], results[baseline.id]
+    before = held.by_instance()
+    differences = [primary.gain(value, before[i]) for i, value in best.by_instance().items()]
+    difference = primary.gain(_value(best), _value(held))
+    test = two_sided(differences)
+    low, high = bootstrap_interval(differences, derived_rng(finals.seed, 0, "certificate"))
+    significant = difference > 0 and test.p < ALPHA
+    improved = significant and champion.plan > 0 and not recheck["mismatches"]
+    spend = store.spend()
+    return {
+        "version": CERTIFICATE_VERSION,
+        "improved": improved,
+        "verdict": _words(champion, baseline, difference, test.p, recheck, significant),
+        "champion": {
+            "id": champion.id,
+            "name": champion.name,
+            "program": champion.program,
+            "val": champion.value,
+            "hypothesis": champion.claim.hypothesis,
+        },
+        "objective": asdict(primary),
+        "test": {
+            "best": _value(best),
+            "best_interval": _finite(mean_interval(list(best.values))),
+            "baseline": _value(held),
+            "baseline_id": baseline.id,
+            "baseline_name": baseline.name,
+            "difference": difference,
+            "interval": _finite((low, high)),
+            "interval_level": 0.95,
+            "p_value": test.p,
+            "p_test": f"two-sided {test.name}",
+            "instances": len(best.instances),
+            "digest": finals.test_digest,
+            "rows": [_row(archive[c], found) for c, found in results.items()],
+        },
+        "val_visible": method.evidence.val_traces,
+        "candidates": len(archive),
+        "evaluated": sum(c.status == "evaluated" for c in archive),
+        "openings": openings,
+        "recheck": dict(recheck),
+        "spend": {
+            **{name: amount for name, amount in asdict(spend).items()},
+            "seconds": round(meter.seconds, 3),
+        },
+        "caps": {name: cap for name, cap in asdict(meter.run.caps).items() if cap is not None},
+        "tamper_exposed": domain.tamper_exposed,
+        "finalized": finals.now,
+        **finals.facts,
+    }
+
+
+def _row(candidate: Candidate, found: Evaluation) -> dict[str, Any]:
+    return {
+        "id": candidate.id,
+        "name": candidate.name,
+        "baseline": candidate.plan == 0,
+        "val": candidate.value,
+        "test": found.value,
+        "interval": _finite(mean_interval(list(found.values))),
+        "costs": dict(found.aggregate.costs),
+        "per_dataset": dict(found.aggregate.per_dataset),
+        "failures": dict(found.failures),
+    }
+
+
+def _words(
+    champion: Candidate, baseline: Candidate, gain: float, p: float, recheck: Mapping[str, Any], significant: bool
+) -> str:
+    against = f"the best baseline on test, {baseline.name or baseline.id}"
+    if champion.plan == 0:
+        return f"nothing improved: the champion is still the founding program {champion.name or champion.id}"
+    if significant and recheck["mismatches"]:
+        return (
+            f"not improved: the gain over {against} cannot be believed, because {len(recheck['mismatches'])} answers "
+            "came out differently in fresh boxes"
+        )
+    if significant:
+        return f"improved: {champion.id} beats {against} by {gain:.4g} (p = {p:.2g})"
+    if gain > 0:
+        return f"not improved: {champion.id} is ahead of {against} by {gain:.4g}, which chance explains (p = {p:.2g})"
+    return f"not improved: {champion.id} is not ahead of {against} ({gain:+.4g})"
+
+
+def _value(evaluation: Evaluation) -> float:
+    assert evaluation.value is not None, "only complete evaluations are certified"
+    return evaluation.value
+
+
+def _finite(interval: tuple[float, float]) -> list[float | None]:
+    return [bound if math.isfinite(bound) else None for bound in interval]
