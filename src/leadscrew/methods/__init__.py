@@ -1,0 +1,1 @@
+"""The methods: each file is one algorithm from top to bottom."""
