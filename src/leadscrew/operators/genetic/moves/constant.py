@@ -1,0 +1,126 @@
+"""Constant: perturb a few numbers and switches, or take a short text constant from a donor."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import libcst as cst
+
+from leadscrew.operators.genetic.scene import Scene, Step
+from leadscrew.operators.genetic.source import Piece, Source, parse, walk
+
+LARGEST = 1_000_000
+
+
+def constant(scene: Scene) -> Step | None:
+    """Change one to three constants of a file: numbers a little, switches to their opposite.
+
+    Numbers in module-level assignments are four times as likely as others. Short strings of module-level assignments
+    are exchanged with a donor's of the same name.
+    """
+    chosen = scene.choose()
+    if chosen is None:
+        return None
+    path, source = chosen
+    if scene.donors and scene.rng.random() < 0.15:
+        step = _text(scene, path, source)
+        if step is not None:
+            return step
+    pieces = list(source.pieces)
+    said: list[str] = []
+    for _ in range(scene.rng.choice((1, 1, 2, 3))):
+        sites = [(i, node) for i, piece in enumerate(pieces) for node in numbers(piece)]
+        if not sites:
+            break
+        weights = [4.0 if pieces[i].kind == "const" else 1.0 for i, _ in sites]
+        i, node = scene.rng.choices(sites, weights)[0]
+        new = perturbed(node, scene.rng)
+        if new is None:
+            continue
+        changed = pieces[i].node.deep_replace(node, new)
+        where = pieces[i].name or "a top-level statement"
+        said.append(f"{where}: {source.code(node)} to {source.code(new)}")
+        pieces[i] = source.piece(changed)  # type: ignore[arg-type]
+    if not said:
+        return None
+    names = tuple(sorted({text.split(":")[0] for text in said}))
+    return Step(
+        {path: source.render(pieces)}, f"change constants of {scene.labels[0]} ({'; '.join(said)})", components=names
+    )
+
+
+def numbers(piece: Piece) -> list[cst.CSTNode]:
+    """Return the numbers and switches of a piece, but none in imports, annotations and pattern matches."""
+    if piece.kind in ("import", "doc"):
+        return []
+    found: list[cst.CSTNode] = []
+    for node, parents in walk(piece.node):
+        number = isinstance(node, (cst.Integer, cst.Float))
+        switch = isinstance(node, cst.Name) and node.value in ("True", "False")
+        if (number or switch) and not any(isinstance(p, (cst.Annotation, cst.MatchCase)) for p in parents):
+            found.append(node)
+    return found
+
+
+def perturbed(node: cst.CSTNode, rng: random.Random) -> cst.CSTNode | None:
+    """Return a changed number (within a factor of 4) or switch; None if there is none in a sane range.
+
+    Signs stay, as a literal carries none; 0 and whole numbers from 1 stay apart but for a rare step between 0 and 1.
+    """
+    if isinstance(node, cst.Name):
+        return node.with_changes(value="False" if node.value == "True" else "True")
+    if isinstance(node, cst.Integer):
+        old = int(node.evaluated_value)
+        if old > LARGEST:
+            return None
+        kind = rng.random()
+        if old == 0:
+            new = 1
+        elif kind < 0.5:
+            new = old + rng.choice((-1, 1))
+        elif kind < 0.8:
+            new = rng.choice((old * 2, max(1, old // 2)))
+        else:
+            new = max(1, round(old * math.exp(rng.gauss(0, 0.3))))
+        if old > 1:
+            new = max(1, new)
+        return None if new == old else node.with_changes(value=str(new))
+    assert isinstance(node, cst.Float)
+    value = float(node.evaluated_value)
+    if value == 0:
+        changed = rng.choice((0.01, 0.1))
+    elif not math.isfinite(value):
+        return None
+    else:
+        factor = min(4.0, max(0.25, math.exp(rng.gauss(0, 0.5))))
+        changed = value * factor
+        if 0 < value < 1 and changed > 1:
+            changed = (1 + value) / 2
+    text = repr(float(f"{changed:.3g}"))
+    return None if float(text) == value or not math.isfinite(float(text)) else node.with_changes(value=text)
+
+
+def _text(scene: Scene, path: str, source: Source) -> Step | None:
+    number = scene.rng.randrange(len(scene.donors))
+    file = scene.donors[number].get(path)
+    donor = parse(file.data) if file is not None else None
+    if donor is None:
+        return None
+    pairs = [
+        (ours, theirs)
+        for name, ours in source.named.items()
+        if (theirs := donor.named.get(name)) and _short(ours) and _short(theirs) and ours.key != theirs.key
+    ]
+    if not pairs:
+        return None
+    ours, theirs = scene.rng.choice(pairs)
+    pieces = source.replaced(ours, source.piece(theirs.node))
+    text = f"take the text of {ours.name} from {scene.labels[number + 1]} into {scene.labels[0]}"
+    return Step({path: source.render(pieces)}, text, frozenset([number]), (ours.name,))
+
+
+def _short(piece: Piece) -> bool:
+    small = piece.node.body[0] if isinstance(piece.node, cst.SimpleStatementLine) else None
+    value = small.value if isinstance(small, (cst.Assign, cst.AnnAssign)) else None
+    return isinstance(value, cst.SimpleString) and len(value.value) <= 120 and "\n" not in value.value
