@@ -1,0 +1,1 @@
+"""Stores: where a run keeps its truth."""

@@ -1,0 +1,208 @@
+"""One connection to a run's database, and the hash chain over everything inserted through it."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from leadscrew.adapters.stores.schema import TABLES, VERSION, statements
+from leadscrew.errors import InfrastructureError, NotFoundError, RefusedError, SchemaVersionError
+
+CODES = {table: code for code, table in enumerate(TABLES, 1)}
+COMMIT_CODE = 0
+ENTRY = 33
+"""Bytes of one chain entry: the table's code and a SHA-256."""
+START = hashlib.sha256(b"leadscrew run chain 1").digest()
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def link_hash(before: bytes, table: str, row: Sequence[Any]) -> bytes:
+    """Return the link of a row: SHA-256 over the link before, the table's name and the row in MessagePack, `id` included."""
+    return hashlib.sha256(b"%b%b\0%b" % (before, table.encode(), _encode(row))).digest()
+
+
+def connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
+    """Open the database; raises `NotFoundError` or `SchemaVersionError`. A reader never blocks the writer."""
+    if not path.is_file():
+        raise NotFoundError(
+            f"there is no run in {str(path.parent)!r} (no file {path.name!r}). Give the folder that `leadscrew run` made.",
+            name=str(path.parent),
+        )
+    uri = path.resolve().as_uri()
+    if readonly:
+        wal = path.with_name(path.name + "-wal")
+        # Where the folder cannot be written, SQLite could not make its shared index; without a log it needs none.
+        idle = not wal.exists() and not _writable(path.parent)
+        uri += "?mode=ro&immutable=1" if idle else "?mode=ro"
+    else:
+        uri += "?mode=rw"
+    db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30.0, check_same_thread=False)
+    try:
+        found = db.execute("PRAGMA user_version").fetchone()[0]
+        if found > VERSION:
+            raise SchemaVersionError(
+                f"the run in {str(path.parent)!r} has schema version {found}, and this leadscrew knows up to {VERSION}. "
+                "Install the leadscrew that wrote it, or a newer one."
+            )
+        db.execute("PRAGMA foreign_keys = ON")
+        if not readonly:
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA journal_size_limit = 16777216")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _writable(folder: Path) -> bool:
+    import os
+
+    return os.access(folder, os.W_OK)
+
+
+def create(path: Path) -> None:
+    """Make an empty database in WAL mode."""
+    db = sqlite3.connect(path, isolation_level=None)
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("BEGIN IMMEDIATE")
+        for statement in statements():
+            db.execute(statement)
+        db.execute(f"PRAGMA user_version = {VERSION}")
+        db.execute("COMMIT")
+    finally:
+        db.close()
+
+
+class Database:
+    """Reads and appends. Everything appended since the last `commit` becomes durable together or not at all.
+
+    After a failed write (a full disk, an I/O error) nothing of the open transaction is kept and every further write is
+    refused: what the caller holds in memory is ahead of what is stored, so the run must be opened again.
+    """
+
+    def __init__(self, path: Path, *, readonly: bool) -> None:
+        self.path = path
+        self.readonly = readonly
+        self._db = connect(path, readonly=readonly)
+        self._failed = False
+        self._last: dict[str, int] = {
+            table: self._db.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0] for table in (*TABLES, "link")
+        }
+        self._head = self._stored_head()
+        self._pending = bytearray()
+        self._open = False
+        self._inserts: dict[str, str] = {}
+
+    @property
+    def head(self) -> bytes:
+        """The last link, uncommitted ones included."""
+        return self._head
+
+    @property
+    def open(self) -> bool:
+        """Whether something is written that is not yet durable."""
+        return self._open
+
+    def last(self, table: str) -> int:
+        """Return the highest id of a table."""
+        return self._last[table]
+
+    def append(self, table: str, *values: Any) -> int:
+        """Insert a row and add its link; return the row's id. Raises `ValueError` where the row breaks a rule of the schema."""
+        number = self._last[table] + 1
+        row = (number, *values)
+        link = link_hash(self._head, table, row)
+        sql = self._inserts.get(table)
+        if sql is None:
+            sql = self._inserts[table] = f"INSERT INTO {table} VALUES ({','.join('?' * len(row))})"
+        self.write(sql, row)
+        self._last[table] = number
+        self._head = link
+        self._pending.append(CODES[table])
+        self._pending += link
+        return number
+
+    def write(self, sql: str, values: Sequence[Any] = ()) -> None:
+        """Run one writing statement inside the open transaction, beginning one if there is none."""
+        if self.readonly or self._failed:
+            self._refuse()
+        try:
+            if not self._open:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._open = True
+            self._db.execute(sql, values)
+        except sqlite3.IntegrityError as error:
+            raise ValueError(f"the store refuses the row ({error}): {sql.split('(')[0].strip()} {values[:4]!r}") from error
+        except sqlite3.DatabaseError as error:
+            raise self._fail(error) from error
+
+    def commit(self) -> None:
+        """Make everything appended so far durable; does nothing if there is nothing."""
+        if not self._open:
+            return
+        number, at = self._last["link"] + 1, time.time_ns() // 1_000_000
+        head = link_hash(self._head, "link", (number, at))
+        hashes = bytes(self._pending) + bytes((COMMIT_CODE,)) + head
+        self.write("INSERT INTO link VALUES (?,?,?)", (number, at, hashes))
+        try:
+            self._db.execute("COMMIT")
+        except sqlite3.DatabaseError as error:
+            raise self._fail(error) from error
+        self._last["link"] = number
+        self._head = head
+        self._pending.clear()
+        self._open = False
+
+    def one(self, sql: str, values: Sequence[Any] = ()) -> Any:
+        """Return the first row or None."""
+        return self._db.execute(sql, values).fetchone()
+
+    def all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Return all rows."""
+        return self._db.execute(sql, values).fetchall()
+
+    def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        """Yield rows one by one."""
+        yield from self._db.execute(sql, values)
+
+    def close(self) -> None:
+        """Close the connection; what was not committed is dropped."""
+        self._db.close()
+
+    def _stored_head(self) -> bytes:
+        row = self._db.execute("SELECT hashes FROM link ORDER BY id DESC LIMIT 1").fetchone()
+        return bytes(row[0][-32:]) if row else START
+
+    def _refuse(self) -> None:
+        if self.readonly:
+            raise RefusedError(
+                f"the run {str(self.path.parent)!r} was opened for reading only, so nothing can be written to it. "
+                "Open it with readonly=False, or post a message to its inbox."
+            )
+        raise InfrastructureError(
+            f"an earlier write to {str(self.path)!r} failed, so the run must be opened again before anything is written."
+        )
+
+    def _fail(self, error: sqlite3.DatabaseError) -> InfrastructureError:
+        self._failed = True
+        self._open = False
+        self._pending.clear()
+        if self._db.in_transaction:
+            self._db.rollback()
+        return InfrastructureError(
+            f"writing to {str(self.path)!r} failed ({error}). Nothing of this step was kept and everything before it is safe. "
+            "Free disk space or mend the disk, then resume the run."
+        )
+
+
+def placeholders(values: Iterable[Any]) -> str:
+    """Return `?,?,?` for as many values."""
+    return ",".join("?" for _ in values)
