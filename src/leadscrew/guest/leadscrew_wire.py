@@ -1,0 +1,158 @@
+"""Frames between the processes of a box, and what all of them need: limits on JSON, pipes, a look at the process tree.
+
+A frame is one letter, a length (4 bytes, little endian) and that many bytes. Letters from the supervisor: C configure,
+I input of a train item, R its label, B a batch of labelled items, G go (freeze), T trial, N next observation. Letters
+from the program's side: A answer, F failure (first byte tells the kind), L log, S step (an action), K done.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+HEADER = 5
+FAILURES = {
+    b"i": "invalid",
+    b"c": "crash",
+    b"t": "timeout",
+    b"o": "oom",
+    b"b": "bad_output",
+}
+MAX_DEPTH = 64
+MAX_DIGITS = 4000
+
+
+class Invalid(Exception):
+    """The program does not offer what its interface asks for."""
+
+
+class BadOutput(Exception):
+    """The program returned what no answer can be."""
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write everything to a blocking pipe."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def send(fd: int, letter: bytes, payload: bytes = b"") -> None:
+    """Send one frame."""
+    write_all(fd, letter + len(payload).to_bytes(4, "little") + payload)
+
+
+def read_exactly(fd: int, count: int) -> bytes:
+    """Read `count` bytes; raises `EOFError` at the end."""
+    parts = []
+    while count:
+        data = os.read(fd, min(count, 1 << 20))
+        if not data:
+            raise EOFError
+        parts.append(data)
+        count -= len(data)
+    return b"".join(parts)
+
+
+def receive(fd: int) -> tuple[bytes, bytes]:
+    """Read one frame from a trusted writer."""
+    head = read_exactly(fd, HEADER)
+    return head[:1], read_exactly(fd, int.from_bytes(head[1:], "little"))
+
+
+def json_fault(value: Any) -> str | None:
+    """Say why `value` is no acceptable JSON answer, or None. The host applies the same rule again."""
+    stack = [(value, 0)]
+    limit = 10**MAX_DIGITS
+    while stack:
+        item, depth = stack.pop()
+        if depth > MAX_DEPTH:
+            return f"nesting deeper than {MAX_DEPTH}"
+        if item is None or isinstance(item, (bool, str)):
+            continue
+        if isinstance(item, int):
+            if not -limit < item < limit:
+                return f"an integer of more than {MAX_DIGITS} digits"
+        elif isinstance(item, float):
+            if item != item or item in (float("inf"), float("-inf")):
+                return "a number that is not finite"
+        elif isinstance(item, (list, tuple)):
+            stack.extend((child, depth + 1) for child in item)
+        elif isinstance(item, dict):
+            for key, child in item.items():
+                if not isinstance(key, str):
+                    return f"a key of type {type(key).__name__}; keys must be text"
+                stack.append((child, depth + 1))
+        else:
+            return f"a value of type {type(item).__name__}, which JSON cannot hold"
+    return None
+
+
+def cut(value: Any, limit: int) -> Any:
+    """Shorten the texts in a JSON-like value to `limit` characters each, keeping head and tail."""
+    if isinstance(value, str) and len(value) > limit:
+        half = max(limit // 2, 1)
+        return f"{value[:half]}\n[... {len(value) - 2 * half} characters cut ...]\n{value[-half:]}"
+    if isinstance(value, dict):
+        return {str(k): cut(v, limit) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [cut(v, limit) for v in value]
+    return value
+
+
+def children(pid: int) -> list[int]:
+    """Return the live or dead direct children of a process (of all its threads)."""
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            fd = os.open(f"/proc/{pid}/task/{task}/children", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                while data := os.read(fd, 1 << 16):
+                    found.extend(int(p) for p in data.split())
+            finally:
+                os.close(fd)
+    except OSError:
+        return found or _children_by_scan(pid)
+    return found
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    # Kernels without CONFIG_PROC_CHILDREN, or a process that ended while we looked.
+    if not os.path.exists(f"/proc/{pid}"):
+        return []
+    out = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            fields = stat(int(name))
+            if fields and int(fields[1]) == pid:
+                out.append(int(name))
+    return out
+
+
+def stat(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat from the state on (state, parent, ...), or an empty list."""
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        data = os.read(fd, 4096)
+    except OSError:
+        return []
+    finally:
+        os.close(fd)
+    return data[data.rfind(b")") + 2 :].split()
+
+
+def descendants(pid: int) -> list[int]:
+    """Return every process below `pid`, nearest first."""
+    out: list[int] = []
+    queue = [pid]
+    while queue and len(out) < 100_000:
+        below = children(queue.pop(0))
+        out.extend(below)
+        queue.extend(below)
+    return out
