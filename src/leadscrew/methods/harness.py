@@ -102,12 +102,12 @@ class Harness:
         return (number + 1) // 2 if self.settings.confirm_repeats else number
 
     def _confirmation(self, archive: Archive) -> Measure:
-        # The two plans judged last hold one iteration between them, so each near miss gets exactly one such plan,
-        # however many plans are in flight.
+        # Looking at the last few plans only keeps the cost flat. Whatever is asked for twice while a first answer is in
+        # flight is known to the evaluation cache, and judged once.
         newest = archive.plans_applied - 1
         near = [
             record.subject
-            for plan in (newest - 1, newest)
+            for plan in range(max(0, newest - 7), newest + 1)
             if (log := archive.record("iteration", str(plan))) is not None
             for subject in log.data["near_misses"]
             if (record := archive.record("near_miss", subject)) is not None and record.data["state"] == "open"
@@ -119,7 +119,10 @@ class Harness:
     # -- judge -------------------------------------------------------------------------------------
 
     def judge(self, archive: Archive, number: int, plan: Plan, results: Results) -> Judgement:
-        """Judge all candidates of a plan together, against the archive as it was before the plan."""
+        """Judge all candidates of a plan together, against the archive as it was before the plan.
+
+        `number` counts the method's own plans; candidates that a person submitted are judged by the same rules.
+        """
         if isinstance(plan, Measure):
             return self._judge_confirmation(archive, results)
         ranked = [c for c in results.candidates if ranking(c) is not None]
@@ -132,9 +135,10 @@ class Harness:
         )
         near = [v.candidate for v in verdicts if v.klass == "near_miss"]
         now = promoted or champion
+        recorded = results.candidates[0].plan if results.candidates else number
         log = Record(
             "iteration",
-            str(number),
+            str(recorded),
             {
                 "iteration": self.iteration(number),
                 "candidates": [c.id for c in results.candidates],
@@ -145,7 +149,7 @@ class Harness:
         )
         against = champion.id if champion else ""
         misses = (
-            Record("near_miss", c, {"plan": number, "against": against, "gain": admitted[c].gain, "state": "open"})
+            Record("near_miss", c, {"plan": recorded, "against": against, "gain": admitted[c].gain, "state": "open"})
             for c in near
         )
         return Judgement(verdicts, (log, *misses))
@@ -229,6 +233,7 @@ class Harness:
             "gain": admission.gain,
             "p": admission.p,
             "test": admission.test,
+            "flags": list(candidate.claim.extra.get("flags", ())),
         }
 
     def _judge_confirmation(self, archive: Archive, results: Results) -> Judgement:
@@ -238,7 +243,7 @@ class Harness:
         open_misses = [
             (s, e, r)
             for s, e in results.measured.items()
-            if (r := archive.record("near_miss", s)) and (champion is None or s != champion.id)
+            if (r := archive.record("near_miss", s)) and r.data["state"] == "open" and s != (champion and champion.id)
         ]
         outcomes: dict[str, Admission] = {}
         for subject, fresh, _ in open_misses:

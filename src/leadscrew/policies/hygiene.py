@@ -166,7 +166,7 @@ class DataNames:
         return len(self._names)
 
     def planted(self, child: Program, base: Program | None = None) -> tuple[str, ...]:
-        """Return `name (file)` for every name in paths, code, comments or texts of `child` that is not in `base` too."""
+        """Return `name (file)` for every name in paths, code, comments or texts of `child` that `base` lacks."""
         if not self._names:
             return ()
         changed = [p for p in child if base is None or p not in base or base[p].data != child[p].data]

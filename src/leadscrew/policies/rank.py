@@ -11,9 +11,9 @@ from leadscrew.policies.pareto import covers, vector
 
 
 def ranking(candidate: Candidate) -> Evaluation | None:
-    """Return the full, complete val evaluation of a candidate, or None if it has none and cannot be ranked."""
+    """Return the full, complete val evaluation of a candidate, or None if it cannot be ranked."""
     val = candidate.evaluations.get("val")
-    return val if val is not None and val.complete and val.passed else None
+    return val if candidate.status == "evaluated" and val is not None and val.complete and val.passed else None
 
 
 def value_of(candidate: Candidate) -> float:
