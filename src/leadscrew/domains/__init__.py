@@ -1,0 +1,17 @@
+"""The built-in domains, one folder or file each. Nothing is imported until a domain is asked for.
+
+Every class takes keyword arguments only: `seed`, `path` where it reads the user's files, and its own options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+BUILTIN: Mapping[str, str] = {
+    "circle-packing": "leadscrew.domains.circles:CirclePacking",
+    "classify-jsonl": "leadscrew.domains.jsonl:ClassifyJsonl",
+    "debian-sections": "leadscrew.domains.debian:DebianSections",
+    "docstrings": "leadscrew.domains.docstrings:Docstrings",
+    "folder": "leadscrew.domains.folder:FolderDomain",
+}
+"""Name of a built-in domain -> "module:Class"."""
