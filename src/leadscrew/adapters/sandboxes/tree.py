@@ -1,0 +1,93 @@
+"""Looking at a process tree through /proc: its members, what they use, and their end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """One process: its parent, when it started (ticks since boot), CPU seconds of its own and of children it has waited
+    for, threads, resident bytes, and whether it is only a zombie."""
+
+    parent: int
+    started: int
+    cpu_s: float
+    children_cpu_s: float
+    threads: int
+    resident: int
+    zombie: bool
+
+
+def usage(pid: int) -> Usage | None:
+    """Return what a process uses, or None if there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    fields = text[text.rindex(b")") + 2 :].split()
+    return Usage(
+        parent=int(fields[1]),
+        started=int(fields[19]),
+        cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS,
+        children_cpu_s=(int(fields[13]) + int(fields[14])) / _TICKS,
+        threads=int(fields[17]),
+        resident=int(fields[21]) * _PAGE,
+        zombie=fields[0] in (b"Z", b"X"),
+    )
+
+
+def proportional(pid: int) -> int:
+    """Return the bytes of memory a process is answerable for: shared pages are divided among their users."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines():
+            if line.startswith(b"Pss:"):
+                return int(line.split()[1]) * 1024
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        words = Path(f"/proc/{pid}/statm").read_bytes().split()
+        return (int(words[1]) - int(words[2])) * _PAGE
+    return 0
+
+
+def descendants(root: int) -> list[int]:
+    """Return `root` and everything below it. Inside a pid namespace orphans stay below its first process."""
+    found, open_ = [], [root]
+    while open_:
+        pid = open_.pop()
+        found.append(pid)
+        try:
+            threads = os.listdir(f"/proc/{pid}/task")
+        except OSError:
+            continue
+        for thread in threads:
+            with contextlib.suppress(OSError):
+                open_.extend(int(word) for word in Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split())
+    return found
+
+
+def tagged(tag: str) -> list[int]:
+    """Return every process of ours whose first environment holds `tag`, wherever it has moved to."""
+    needle, found = tag.encode(), []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                if needle in Path(f"/proc/{name}/environ").read_bytes():
+                    found.append(int(name))
+    return found
+
+
+def kill(pid: int, started: int | None = None) -> None:
+    """Send SIGKILL to a process, unless the number now belongs to another one."""
+    if started is not None:
+        now = usage(pid)
+        if now is None or now.started != started:
+            return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
