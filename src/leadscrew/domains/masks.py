@@ -11,8 +11,8 @@ from pathlib import Path
 
 # Packages that carry copies of standard-library sources with their documentation.
 _COPIES = (
-    "_distutils_hack", "_pytest", "backports", "distlib", "exceptiongroup", "exceptiongroup*", "importlib_metadata",
-    "importlib_resources", "pip", "pkg_resources", "setuptools", "typing_extensions.py", "virtualenv", "zipp", "zipp.py",
+    "_distutils_hack", "backports", "distlib", "importlib_metadata", "importlib_resources", "pip", "pkg_resources",
+    "setuptools", "typing_extensions.py", "virtualenv",
 )  # fmt: skip
 
 
@@ -24,15 +24,14 @@ def cache_folder() -> Path:
 
 
 def standard_library_texts() -> list[str]:
-    """Return existing paths with the standard library's documentation: its sources in every Python at hand, and manuals."""
+    """Return existing paths that hold the standard library's documentation: every Python at hand, and manuals."""
     patterns = [
         sysconfig.get_path("stdlib"),
-        sysconfig.get_path("platstdlib"),
         "/usr/lib/python3*",
         "/usr/lib64/python3*",
         "/usr/local/lib/python3*",
-        "/usr/share/doc/python3*",
-        "/usr/share/python3*",
+        "/usr/share/doc/python3",
+        "/usr/share/doc/python3.*",
         "/opt/*/lib/python3*",
     ]
     # Version managers keep their interpreters side by side; the running one shows where.

@@ -89,8 +89,8 @@ def sizes(domain: str, option: str, value: Any) -> dict[str, int]:
         for split in value:
             if split not in SPLITS:
                 raise DomainError(
-                    f"the option {option!r} of the domain {domain!r} names the split {split!r}{nearest(split, SPLITS)}; "
-                    f"the splits are {', '.join(SPLITS)}."
+                    f"the option {option!r} of the domain {domain!r} names the split {split!r}"
+                    f"{nearest(split, SPLITS)}; the splits are {', '.join(SPLITS)}."
                 )
         return {split: whole(domain, f"{option}.{split}", size, 1) for split, size in value.items()}
     size = whole(domain, option, value, 1)

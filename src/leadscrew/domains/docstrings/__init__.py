@@ -29,13 +29,13 @@ from leadscrew.errors import DomainError
 class Docstrings(Classification):
     """Docstring -> top-level module: about 65 labels and 920 / 390 / 1,350 train / val / test texts, drawn by the seed.
 
-    Functions, methods and classes with more than 40 characters of documentation; the module's name is masked, white space
-    folded, the text cut at 400 characters; up to 60 texts per module. Modules whose documentation is also compiled into
-    the interpreter (`os`, `codecs`, `site`, ...) are left out: a program in a box could read it there.
+    Functions, methods and classes with more than 40 characters of documentation; the module's name is masked, white
+    space folded, the text cut at 400 characters; up to 60 texts per module. Modules whose documentation is also
+    compiled into the interpreter (`os`, `codecs`, `site`, ...) are left out: a program in a box could read it there.
 
     `labels` restricts the task to that many modules, `limit` the rows (a number, or a table by split), `mode` is how
-    learners see train, `cache` replaces the folder where built sets are kept. The set is built once, in a process of its
-    own, in about 2.5 s; its test rows are a separate file that only `instances("test")` reads.
+    learners see train, `cache` replaces the folder where built sets are kept. The set is built once, in a process of
+    its own, in about 2.5 s; its test rows are a separate file that only `instances("test")` reads.
     Raises `DomainError` for wrong options or when the interpreter ships no sources.
     """
 
@@ -89,7 +89,7 @@ class Docstrings(Classification):
 
     def masks(self) -> Sequence[str]:
         """Return the standard library's sources wherever they lie on this host, and the built sets."""
-        return [*standard_library_texts(), str(self._root)]
+        return [*standard_library_texts(), str(self._folder.parent)]
 
     # -- the built set ---------------------------------------------------------------------------
 
@@ -126,8 +126,9 @@ class Docstrings(Classification):
             if done.returncode != 0:
                 reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
                 raise DomainError(
-                    f"the docstring data set cannot be built: {reason[0]}. It is parsed from the standard library's source "
-                    "files: use an interpreter that ships them as .py files, or another domain such as 'classify-jsonl'."
+                    f"the docstring data set cannot be built: {reason[0]}. It is parsed from the standard library's "
+                    "source files: use an interpreter that ships them as .py files, or another domain such as "
+                    "'classify-jsonl'."
                 )
             for name in ("search.json", "test.json", "manifest.json"):
                 self._folder.mkdir(exist_ok=True, mode=0o700)
