@@ -346,12 +346,29 @@ class Evidence:
 class Bench(Protocol):
     """What a proposer sees and may use for one plan. All its input and output goes through here."""
 
-    archive: Archive
-    number: int
-    rng: random.Random
-    domain: Domain
-    evidence: Evidence
-    notes: Sequence[str]
+    @property
+    def archive(self) -> Archive:
+        """The archive as it was when the plan was decided."""
+
+    @property
+    def number(self) -> int:
+        """The plan's number in the run."""
+
+    @property
+    def rng(self) -> random.Random:
+        """Randomness of this plan alone."""
+
+    @property
+    def domain(self) -> Domain:
+        """The domain; its test split is sealed."""
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the method lets proposers see."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What people wrote to the proposers, oldest first: data, not orders."""
 
     def program(self, candidate: str) -> Program:
         """Return the tree of a recorded candidate."""
@@ -468,7 +485,7 @@ class Store(Protocol):
 
     def add_plan(self, plan: StoredPlan) -> None: ...
     def add_proposal(self, plan: int, index: int, proposal: Proposal) -> None: ...
-    def add_trial(self, trial: Trial) -> None: ...
+    def add_trial(self, trial: Trial) -> bool: ...
     def add_candidate(self, candidate: Candidate) -> None: ...
     def add_measured(self, plan: int, candidate: str, data: Mapping[str, Any]) -> None: ...
     def add_judgement(self, plan: int, judgement: Judgement) -> None: ...

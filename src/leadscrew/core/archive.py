@@ -12,10 +12,10 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from leadscrew.core.proposal import Candidate, EdgeKind, Record, Verdict
-from leadscrew.core.task import Objective
+from leadscrew.core.task import Objective, Split
 from leadscrew.core.trial import Evaluation
 from leadscrew.errors import NotFoundError
 
@@ -251,7 +251,7 @@ class Archive:
         if not self._size or not candidate.evaluations:
             return candidate
         first = self._log.candidates[self._log.order[0]]
-        shared: dict[str, Any] = {}
+        shared: dict[Split, Evaluation] = {}
         for split, evaluation in candidate.evaluations.items():
             known = first.evaluations.get(split)
             same = known is not None and known.instances == evaluation.instances

@@ -108,7 +108,7 @@ class Candidate:
     reason: str = ""
     edges: tuple[Edge, ...] = ()
     claim: Claim = field(default_factory=Claim)
-    evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
+    evaluations: Mapping[Split, Evaluation] = field(default_factory=dict)
     log: str = ""
 
     def sources(self, *kinds: EdgeKind) -> tuple[str, ...]:

@@ -58,11 +58,12 @@ class RunBench:
         store: Store,
         seed: int,
         submissions: Submissions,
-        unseal: Callable[[Message], Sequence[Proposal]],
+        unseal: Callable[[Message, RunBench], Sequence[Proposal]],
         layout: Layout | None = None,
     ) -> None:
         self.number, self.plan, self.archive, self.domain = number, plan, archive, domain
-        self.evidence, self.notes = evidence, tuple(notes)
+        self.evidence: Evidence = evidence
+        self.notes: Sequence[str] = tuple(notes)
         self.rng = derived_rng(seed, number, "propose")
         self.taken: list[Message] = []
         self._store, self._submissions, self._unseal, self._layout = store, submissions, unseal, layout
@@ -100,7 +101,7 @@ class RunBench:
         """Wait for the next submitted folder and return the proposals in it."""
         message = await self._submissions.take()
         self.taken.append(message)
-        return await asyncio.to_thread(self._unseal, message)
+        return self._unseal(message, self)
 
 
 Proposing = Callable[[Edit, RunBench], Awaitable[Sequence[Proposal]]]

@@ -300,8 +300,8 @@ class _Work:
         self._reserved = {item.key for item in allowed}
         try:
             if allowed:
-                for trial in await self._run(allowed, whole, repeats):
-                    known[trial.key] = trial
+                for done in await self._run(allowed, whole, repeats):
+                    known[done.key] = done
         finally:
             for _ in self._reserved:
                 self._account.settle(Spend(), trials=1)

@@ -118,7 +118,7 @@ def _finalists(archive: Archive, method: Method, champion: Candidate) -> list[st
 
 
 def _founding(archive: Archive) -> list[Candidate]:
-    found = []
+    found: list[Candidate] = []
     while f"0.{len(found)}" in archive:
         found.append(archive[f"0.{len(found)}"])
     return found

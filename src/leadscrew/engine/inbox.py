@@ -17,7 +17,7 @@ class Inbox:
 
     def poll(self) -> list[str]:
         """Take in new messages; return new notes. What was written is durable at the next commit."""
-        notes = []
+        notes: list[str] = []
         for message in self._store.inbox():
             if message.id in self._seen:
                 continue

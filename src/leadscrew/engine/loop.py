@@ -8,12 +8,12 @@ acted on, so that a kill at any instant loses only what was in flight.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from leadscrew.core.archive import Archive
-from leadscrew.core.program import Program
+from leadscrew.core.program import EVERYTHING, Program, Region
 from leadscrew.core.proposal import (
     Ask,
     Candidate,
@@ -41,6 +41,7 @@ from leadscrew.ports import Domain, Event, Executor, Item, Message, Method, Obse
 
 SMOKE_ITEMS = 4
 SITTING_S = 5.0
+CHECK = CheckSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,9 @@ class LoopSettings:
     infra_limit: int = 3
     infra_pause_s: float = 0.2
     smoke: bool = True
+
+
+LOOP = LoopSettings()
 
 
 @dataclass(slots=True)
@@ -83,9 +87,10 @@ class Engine:
         committer: Committer,
         meter: Meter,
         seed: int,
-        settings: LoopSettings = LoopSettings(),
-        check: CheckSettings = CheckSettings(),
-        unseal: Callable[[Message], Sequence[Proposal]],
+        settings: LoopSettings = LOOP,
+        check: CheckSettings = CHECK,
+        region: Region = EVERYTHING,
+        unseal: Callable[[Message, RunBench], Sequence[Proposal]],
         layout: Layout | None = None,
         applied: Callable[[Archive], None] = lambda archive: None,
         observe: Observer = lambda event: None,
@@ -94,6 +99,7 @@ class Engine:
         self.archive = Archive(domain.objectives)
         self._proposers, self._evaluator, self._executor = proposers, evaluator, executor
         self._committer, self._seed, self._settings, self._check = committer, seed, settings, check
+        self._region = region
         self._unseal, self._layout, self._applied, self._observe = unseal, layout, applied, observe
         self._submissions = Submissions()
         self._inbox = Inbox(store, self._submissions)
@@ -149,6 +155,7 @@ class Engine:
             except asyncio.CancelledError:
                 # A plan was cut short: those after it wait for the resumed run, or the order would not be one.
                 self._halted = True
+                self._inbox.stop_reason = self._inbox.stop_reason or "cancelled"
                 del self._flying[number]
             except InfrastructureError as error:
                 await self._retry(flight, error)
@@ -174,7 +181,7 @@ class Engine:
 
     async def _decide(self) -> None:
         """Decide and start plans while there is room for one more in flight."""
-        while self._inbox.stop_reason is None:
+        while self._inbox.stop_reason is None and not self._halted:
             window = 1 if self.archive.plans_applied == 0 else self._settings.plans_in_flight
             if len(self._flying) >= window:
                 return
@@ -187,6 +194,8 @@ class Engine:
                 plan = self.method.plan(view, self._ordinals, derived_rng(self._seed, self._next, "plan"))
             if plan is None:
                 return
+            if isinstance(plan, Edit) and plan.region == EVERYTHING and plan.operator != "found":
+                plan = replace(plan, region=self._region)
             stored = StoredPlan(self._next, plan, self.archive.plans_applied, origin)
             self.store.add_plan(stored)
             await self._committer.durable()
@@ -447,12 +456,12 @@ def _numbers(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-async def _all(work: Sequence[Any]) -> list[Candidate]:
+async def _all(work: Sequence[Coroutine[Any, Any, Candidate]]) -> list[Candidate]:
     """Await all; if one fails, let the others finish first, so that what they earned is stored."""
     done = await asyncio.gather(*work, return_exceptions=True)
     for result in sorted((r for r in done if isinstance(r, BaseException)), key=_severity):
         raise result
-    return list(done)
+    return [r for r in done if isinstance(r, Candidate)]
 
 
 def _severity(error: BaseException) -> int:

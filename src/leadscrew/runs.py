@@ -1,0 +1,437 @@
+"""Begin, continue and end a run. The command line's verbs of the same names are thin skins over these functions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from leadscrew import config as configuration
+from leadscrew import wire
+from leadscrew.adapters.stores.sqlite import SQLiteStore
+from leadscrew.config import Config
+from leadscrew.core.budget import Caps
+from leadscrew.core.program import Program
+from leadscrew.core.task import Instance, Operation, Score
+from leadscrew.engine.finalize import Finals, check_evolvable, closed, finalize as finalize_run, opened
+from leadscrew.engine.folders import read_folder
+from leadscrew.engine.ledger import Ledger
+from leadscrew.errors import BudgetReached, ConfigError, NotFoundError, RefusedError, SealedError
+from leadscrew.plugins import load_domain, load_method
+from leadscrew.ports import BoxSpec, Domain, Event, Observer, Proposer
+
+ConfigLike = Config | str | os.PathLike[str] | Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run stands. `champion` is a candidate's id and `program` its tree; `value` is its primary objective on val.
+
+    `stopped` says why the run rests before its end (a cap, a stop), empty when the method is done. `certificate` is set once
+    the run was finalized.
+    """
+
+    folder: Path
+    champion: str
+    program: Program | None
+    value: float | None
+    candidates: int
+    stopped: str = ""
+    certificate: dict[str, Any] | None = None
+
+
+def run(
+    config: ConfigLike,
+    *,
+    observers: Sequence[Observer] = (),
+    resume: bool = False,
+    domain: Domain | None = None,
+    program: Program | None = None,
+    proposer: Proposer | None = None,
+) -> RunResult:
+    """Run a configuration to the method's end, a cap or a stop, and return how it stands.
+
+    `config` is a checked configuration, a TOML file or a folder with `leadscrew.toml`, or a mapping. `domain`, `program` and
+    `proposer` replace what the configuration names. An existing run folder is refused unless `resume` is true. Raises
+    `ConfigError`, `DomainError`, `SandboxUnavailable`, and `InfrastructureError` when our own parts failed several times.
+    """
+    config = _config(config)
+    folder = config.out
+    if (folder / "run.db").exists():
+        if not resume:
+            raise RefusedError(
+                f"there is a run in {str(folder)!r} already. Go on with 'leadscrew resume {folder}', or set run.out to "
+                "another folder."
+            )
+        return _go_on(folder, None, observers, domain, program, proposer)
+    domain = domain or load_domain(config)
+    method = load_method(config)
+    if program is None and config.program.path:
+        program = read_folder(config.program.path)
+    _check_caps(config.caps)
+    with _begun(folder):
+        sandbox, report = wire.start_sandbox(config, folder)
+        prepared = wire.prepare(domain, _mounted(sandbox, domain))
+        store = SQLiteStore.create(
+            folder, config=configuration.to_dict(config), seed=config.run.seed, record_kinds=method.record_kinds
+        )
+    try:
+        (folder / "config.toml").write_text(configuration.to_toml(config), encoding="utf-8")
+        store.add_event("created", {"run": uuid.uuid4().hex, "when": _now(), "objectives": _objectives(domain)})
+        store.add_event("prepared", {**asdict(prepared), "scorer": domain.scorer_digest()})
+        if program is not None:
+            store.add_event("seed", {"program": store.put_program(program)})
+        store.commit()
+        assembly = wire.assemble(config, domain, method, store, sandbox, report, observers, config.caps)
+        return _search(assembly, program, proposer)
+    finally:
+        store.close()
+        shutil.rmtree(folder / "tmp", ignore_errors=True)
+
+
+def resume(
+    folder: str | os.PathLike[str],
+    *,
+    caps: Caps | None = None,
+    observers: Sequence[Observer] = (),
+    domain: Domain | None = None,
+    proposer: Proposer | None = None,
+) -> RunResult:
+    """Go on with a run where it was. `caps` replaces the caps given so far, part by part.
+
+    A run whose test was opened but not reported is finalized; a closed one raises `SealedError`. `domain` and `proposer` must
+    be given again where the run was begun with objects rather than names.
+    """
+    return _go_on(Path(folder), caps, observers, domain, None, proposer)
+
+
+def finalize(
+    folder: str | os.PathLike[str], *, observers: Sequence[Observer] = (), domain: Domain | None = None
+) -> dict[str, Any]:
+    """Open the test split of a run, once, and return its certificate; it is also written to the run folder.
+
+    Raises `SealedError` if the run is closed, `RefusedError` if there is nothing to test or candidates are still worked on.
+    """
+    from leadscrew.report.certificate import certificate_text
+
+    folder = Path(folder)
+    with _opened(folder, domain, observers, None) as (assembly, prepared):
+        store = assembly.store
+        if closed(store):
+            raise SealedError(f"the run in {str(folder)!r} is closed; its certificate is {folder / 'certificate.json'}.")
+        created = next(data for _, _, data in store.events("created"))
+        finals = Finals(
+            run_id=str(created["run"]),
+            seed=assembly.config.run.seed,
+            now=_now(),
+            test_digest=prepared.digests["test"],
+            facts=wire.facts_of(assembly, prepared),
+            recheck=assembly.config.evaluation.recheck,
+        )
+
+        async def load_test() -> Sequence[Instance]:
+            return await asyncio.to_thread(assembly.domain.instances, "test")
+
+        async def end() -> dict[str, Any]:
+            try:
+                return await finalize_run(
+                    finals,
+                    store=store,
+                    archive=wire.load_run(store, assembly.domain),
+                    method=assembly.method,
+                    domain=assembly.domain,
+                    evaluator=assembly.evaluator,
+                    committer=assembly.committer,
+                    meter=assembly.meter,
+                    ledger=Ledger(wire.cache_folder() / "openings.jsonl"),
+                    load_test=load_test,
+                    observe=assembly.observe,
+                )
+            finally:
+                await assembly.close()
+
+        certificate = asyncio.run(end())
+    _write(folder / "certificate.json", json.dumps(certificate, indent=2, ensure_ascii=False) + "\n")
+    _write(folder / "certificate.txt", certificate_text(certificate) + "\n")
+    return certificate
+
+
+def fork(folder: str | os.PathLike[str], out: str | os.PathLike[str], changes: Mapping[str, Any]) -> RunResult:
+    """Make a new run in `out` that starts from a run's champion, with some configuration keys changed.
+
+    The new run is founded on the old champion as its seed, beside the domain's baselines; everything is measured anew. It does
+    not start: resume it. The test split stays as sealed as it was.
+    """
+    source, out = Path(folder), Path(out)
+    if (out / "run.db").exists():
+        raise RefusedError(f"there is a run in {str(out)!r} already; name another folder for the fork.")
+    store = SQLiteStore.open(source, readonly=True)
+    try:
+        config = configuration.changed(
+            configuration.config_from(dict(store.config), source), {**changes, "run.out": str(out.resolve())}
+        )
+        domain, method = load_domain(config), load_method(config)
+        archive = wire.load_run(store, domain)
+        champion = archive.champion
+        seed = store.program(champion.program) if champion is not None else _seed(store)
+        origin = next(data for _, _, data in store.events("created"))["run"]
+    finally:
+        store.close()
+    made = SQLiteStore.create(
+        out, config=configuration.to_dict(config), seed=config.run.seed, record_kinds=method.record_kinds
+    )
+    try:
+        (out / "config.toml").write_text(configuration.to_toml(config), encoding="utf-8")
+        facts = {"run": uuid.uuid4().hex, "when": _now(), "objectives": _objectives(domain)}
+        made.add_event("created", {**facts, "forked_from": origin})
+        if seed is not None:
+            made.add_event("seed", {"program": made.put_program(seed)})
+        made.commit()
+    finally:
+        made.close()
+    return RunResult(out, "", None, None, 0, "not started")
+
+
+def improve(
+    program: str | os.PathLike[str] | Program,
+    score: Callable[..., float | Mapping[str, Any] | Score],
+    *,
+    train: Sequence[Any] = (),
+    val: Sequence[Any],
+    test: Sequence[Any],
+    operation: Operation = "solve",
+    out: str | os.PathLike[str] | None = None,
+    observers: Sequence[Observer] = (),
+    proposer: Proposer | None = None,
+    **settings: Any,
+) -> RunResult:
+    """Improve a program on scored examples and certify the result: the shortest way to use leadscrew as a library.
+
+    `program` is a folder, a file or a tree; `score(input, expected, answer)` returns a number, more being better. Examples
+    are mappings with `input` and `expected`, or pairs. Further settings are configuration keys with their section, the dot
+    written as two underscores: `harness__iterations=10`, `budget__trials=500`. The run is kept in `out`; calling again with
+    the same folder goes on. Raises what `run` and `finalize` raise.
+    """
+    from leadscrew.domains.function import FunctionDomain
+
+    tree = program if isinstance(program, Program) else read_folder(program)
+    domain = FunctionDomain(score, train=train, val=val, test=test, operation=operation)
+    table: dict[str, Any] = {"run": {"out": str(Path(out or "leadscrew-run").resolve())}, "domain": {"name": "function"}}
+    for key, value in settings.items():
+        section, _, name = key.partition("__")
+        table.setdefault(section, {})[name] = value
+    config = configuration.config_from(table, Path.cwd())
+    result = run(config, observers=observers, resume=True, domain=domain, program=tree, proposer=proposer)
+    if result.stopped or result.certificate is not None:
+        return result
+    return replace(result, certificate=finalize(result.folder, observers=observers, domain=domain))
+
+
+def demo(out: str | os.PathLike[str], seed: int = 0, *, observers: Sequence[Observer] = ()) -> RunResult:
+    """Run the built-in example: evolve a text classifier from nearest neighbour, without a model or key, and certify it."""
+    path = Path(__file__).parent / "templates" / "demo" / "leadscrew.toml"
+    config = configuration.changed(
+        configuration.load_config(path), {"run.out": str(Path(out).resolve()), "run.seed": seed}
+    )
+    result = run(config, observers=observers)
+    if result.champion and (not result.stopped or "seconds" in result.stopped):
+        result = replace(result, stopped="", certificate=finalize(result.folder, observers=observers))
+    return result
+
+
+def verify(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """Re-check every row, file and link of a run; raises `TamperedError` that names the first alteration."""
+    folder = Path(folder)
+    store = SQLiteStore.open(folder, readonly=True)
+    try:
+        links = store.verify()
+        found = {"links": links, "chain_head": store.chain_head(), "archive_digest": store.archive_digest()}
+        certificate = folder / "certificate.json"
+        if certificate.exists():
+            from leadscrew.report.certificate import check_certificate
+
+            check_certificate(json.loads(certificate.read_text("utf-8")), store)
+            found["certificate"] = "matches"
+        return found
+    finally:
+        store.close()
+
+
+def doctor() -> dict[str, Any]:
+    """Try what a run needs on this machine, and say what is missing and how to get it."""
+    from leadscrew.report.doctor import examine
+
+    return examine(wire.cache_folder())
+
+
+# -- inside --------------------------------------------------------------------------------------
+
+
+def _objectives(domain: Domain) -> list[dict[str, Any]]:
+    """What readers of the store need to rank candidates without loading the domain."""
+    return [asdict(objective) for objective in domain.objectives]
+
+
+def _seed(store: SQLiteStore) -> Program | None:
+    return next((store.program(str(data["program"])) for _, _, data in store.events("seed")), None)
+
+
+def _search(assembly: wire.Assembly, seed: Program | None, proposer: Proposer | None) -> RunResult:
+    store = assembly.store
+    engine = assembly.engine(seed, proposer)
+    assembly.observe(Event("run", {"config": assembly.config, "report": assembly.report, "meter": assembly.meter}))
+
+    async def search() -> str:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            try:
+                loop.add_signal_handler(number, engine.stop, signal.Signals(number).name)
+            except (ValueError, RuntimeError):
+                # Only the main thread may handle signals; a library user in another thread stops through the inbox.
+                break
+        try:
+            return await engine.run()
+        except BudgetReached as error:
+            return str(error)
+        finally:
+            await assembly.close()
+
+    ended = asyncio.run(search())
+    stopped = "" if ended == "done" else ended.removeprefix("stopped: ")
+    champion = engine.archive.champion
+    assembly.observe(Event("done", {"stopped": stopped, "archive": engine.archive}))
+    return RunResult(
+        folder=store.path,
+        champion=champion.id if champion else "",
+        program=store.program(champion.program) if champion else None,
+        value=champion.value if champion else None,
+        candidates=len(engine.archive),
+        stopped=stopped,
+    )
+
+
+def _go_on(
+    folder: Path,
+    caps: Caps | None,
+    observers: Sequence[Observer],
+    domain: Domain | None,
+    program: Program | None,
+    proposer: Proposer | None,
+) -> RunResult:
+    with _opened(folder, domain, observers, caps) as (assembly, _):
+        unfinished = opened(assembly.store) and not closed(assembly.store)
+        if not unfinished:
+            check_evolvable(assembly.store)
+            return _search(assembly, _seed(assembly.store), proposer)
+        asyncio.run(assembly.close())
+    certificate = finalize(folder, observers=observers, domain=domain)
+    store = SQLiteStore.open(folder, readonly=True)
+    try:
+        champion = certificate["champion"]
+        program = store.program(champion["program"])
+    finally:
+        store.close()
+    return RunResult(
+        folder, champion["id"], program, champion["val"], certificate["candidates"], certificate=certificate
+    )
+
+
+@contextmanager
+def _opened(
+    folder: Path, domain: Domain | None, observers: Sequence[Observer], caps: Caps | None
+) -> Iterator[tuple[wire.Assembly, wire.Prepared]]:
+    """Open a stored run as its writer and put it together again."""
+    if not (folder / "run.db").exists():
+        raise NotFoundError(f"there is no run in {str(folder)!r}.", name=str(folder))
+    peek = SQLiteStore.open(folder, readonly=True)
+    config = configuration.config_from(dict(peek.config), folder)
+    peek.close()
+    if domain is None and config.domain.name == "function":
+        raise ConfigError(
+            "this run was begun from a Python function: call improve(...) again with the same folder.", key="domain.name"
+        )
+    domain = domain or load_domain(config)
+    method = load_method(config)
+    store = SQLiteStore.open(folder, record_kinds=method.record_kinds)
+    try:
+        sandbox, report = wire.start_sandbox(config, folder)
+        prepared = wire.prepare(domain, _mounted(sandbox, domain))
+        wire.check_same_data(store, prepared, domain.scorer_digest())
+        if not any(True for _ in store.events("prepared")):
+            store.add_event("prepared", {**asdict(prepared), "scorer": domain.scorer_digest()})
+        in_force = _raised(store, config.caps, caps)
+        yield wire.assemble(config, domain, method, store, sandbox, report, observers, in_force), prepared
+    finally:
+        store.close()
+        shutil.rmtree(folder / "tmp", ignore_errors=True)
+
+
+def _raised(store: SQLiteStore, configured: Caps, given: Caps | None) -> Caps:
+    """Return the caps in force: the configured ones, overlaid by every change that was ever made, the newest last."""
+    changes: dict[str, Any] = {}
+    for _, _, data in store.events("caps"):
+        changes.update(data)
+    if given is not None:
+        new = {name: cap for name, cap in asdict(given).items() if cap is not None}
+        store.add_event("caps", new)
+        store.commit()
+        changes.update(new)
+    return replace(configured, **changes)
+
+
+def _check_caps(caps: Caps) -> None:
+    if caps.usd is not None or caps.calls is not None or caps.tokens is not None:
+        name = next(n for n in ("usd", "calls", "tokens") if getattr(caps, n) is not None)
+        raise ConfigError(
+            f"budget.{name} is set, but no model is configured whose spending could be counted. Remove the key.",
+            key=f"budget.{name}",
+        )
+
+
+def _mounted(sandbox: Any, domain: Domain) -> list[str]:
+    spec = BoxSpec("evaluate", domain.limits, masks=tuple(domain.masks()), environment=domain.environment)
+    return list(sandbox.exposes(spec))
+
+
+def _config(given: ConfigLike) -> Config:
+    if isinstance(given, Config):
+        return given
+    if isinstance(given, Mapping):
+        return configuration.config_from(dict(given), Path.cwd())
+    return configuration.load_config(Path(given))
+
+
+@contextmanager
+def _begun(folder: Path) -> Iterator[None]:
+    """Leave no half-made run folder behind if a run cannot begin."""
+    existed = folder.exists()
+    try:
+        yield
+    except BaseException:
+        if not existed:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_suffix(path.suffix + ".new")
+    with open(draft, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(draft, path)
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+

@@ -1,0 +1,323 @@
+"""The only room that knows all concrete classes: it puts a run together from its configuration and its store."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from leadscrew.adapters.executors.local import LocalExecutor
+from leadscrew.adapters.executors.scorer import ProcessScorer
+from leadscrew.adapters.sandboxes import choose
+from leadscrew.adapters.stores.sqlite import SQLiteStore
+from leadscrew.config import Config
+from leadscrew.core.archive import Archive
+from leadscrew.core.budget import Caps
+from leadscrew.core.program import EVERYTHING, Program, Region
+from leadscrew.core.proposal import Claim, Edge, Proposal
+from leadscrew.core.task import SPLITS, Instance, Split
+from leadscrew.core.trial import Outcome
+from leadscrew.engine.bench import RunBench
+from leadscrew.engine.check import CheckSettings
+from leadscrew.engine.commit import Committer
+from leadscrew.engine.evaluate import EvaluationSettings, Evaluator
+from leadscrew.engine.folders import read_folder
+from leadscrew.engine.history import History
+from leadscrew.engine.loop import Engine, LoopSettings
+from leadscrew.engine.meter import Meter
+from leadscrew.engine.restore import load_archive
+from leadscrew.errors import DomainError, ProgramError, TamperedError
+from leadscrew.operators.clean import Clean
+from leadscrew.operators.deliverable import PENDING, find_candidate, read_deliverable
+from leadscrew.operators.external import Submitted
+from leadscrew.operators.found import Found
+from leadscrew.plugins import load_proposer
+from leadscrew.policies.hygiene import DataNames
+from leadscrew.ports import Domain, Event, Message, Method, Observer, Proposer, Sandbox, SandboxReport, Store
+
+
+def cache_folder() -> Path:
+    """Return the user's cache folder of leadscrew: the only place outside a run folder that is ever written."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leadscrew"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is known of a domain's data before a run: size and digest per split. Test rows stay in the process that read them."""
+
+    sizes: dict[str, int]
+    digests: dict[str, str]
+    scanned: int
+
+
+def prepare(domain: Domain, mounted: Sequence[str]) -> Prepared:
+    """Load every split in a process of its own, digest it, and search what boxes would mount for its texts.
+
+    Raises `DomainError` if a split is empty, ids repeat, or a mounted file holds val or test texts.
+    """
+    receive, send = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_prepare_child, args=(domain, list(mounted), send))
+    child.start()
+    send.close()
+    try:
+        found = receive.recv()
+    except EOFError:
+        found = RuntimeError("the process that loads the domain's data died")
+    child.join()
+    if isinstance(found, BaseException):
+        raise found
+    assert isinstance(found, Prepared)
+    return found
+
+
+def _prepare_child(domain: Domain, mounted: list[str], send: Any) -> None:
+    from leadscrew.adapters.sandboxes.scan import scan
+
+    try:
+        sizes: dict[str, int] = {}
+        ids: set[str] = set()
+        for split in SPLITS:
+            instances = domain.instances(split)
+            sizes[split] = len(instances)
+            fresh = {i.id for i in instances}
+            if len(fresh) < len(instances) or fresh & ids:
+                raise DomainError(f"the domain {domain.name!r} uses an instance id twice (in or before {split!r}).")
+            ids |= fresh
+        if not sizes["val"] or not sizes["test"]:
+            raise DomainError(
+                f"the domain {domain.name!r} has {sizes['val']} val and {sizes['test']} test instances; both are needed: "
+                "val to choose by, test to believe the choice."
+            )
+        digests = {split: domain.split_digest(split) for split in SPLITS}
+        probes = [text for split in ("val", "test") for text in domain.probes(split)]  # type: ignore[arg-type]
+        scan(probes, mounted)
+        send.send(Prepared(sizes, digests, len(probes)))
+    except DomainError as error:
+        send.send(error)
+    except Exception as error:
+        send.send(DomainError(f"the domain {domain.name!r} failed to load: {type(error).__name__}: {error}"))
+
+
+@dataclass(slots=True)
+class Assembly:
+    """A run put together: what the loop and finalize need."""
+
+    config: Config
+    domain: Domain
+    method: Method
+    store: SQLiteStore
+    sandbox: Sandbox
+    report: SandboxReport
+    executor: LocalExecutor
+    scorer: ProcessScorer
+    committer: Committer
+    evaluator: Evaluator
+    meter: Meter
+    workers: int
+    observe: Observer
+
+    def engine(self, seed: Program | None, proposer: Proposer | None = None) -> Engine:
+        """Return the loop of this run. `seed` is the program to start from; None takes the domain's own."""
+        config = self.config
+        proposer = proposer or load_proposer(config)
+        names = data_names(self.domain, self.evaluator.splits)
+        history = History(self.store, self.domain, self.method.evidence)
+        region = Region(config.program.region.include, config.program.region.exclude)
+        reads_files = proposer.name == "external"
+        return Engine(
+            method=self.method,
+            domain=self.domain,
+            proposers={
+                proposer.name: Clean(proposer, names),
+                "found": Found(seed),
+                "submitted": Clean(Submitted(), names),
+            },
+            evaluator=self.evaluator,
+            executor=self.executor,
+            store=self.store,
+            committer=self.committer,
+            meter=self.meter,
+            seed=config.run.seed,
+            settings=LoopSettings(
+                plans_in_flight=config.run.plans_in_flight,
+                order=config.run.order,
+                approve=config.run.approve,
+                infra_limit=config.evaluation.infra_limit,
+            ),
+            check=CheckSettings(),
+            region=region if region != Region() else EVERYTHING,
+            unseal=self.unseal,
+            layout=lambda bench, folder: lay_out(history, bench, folder),
+            applied=history.update if reads_files else lambda archive: None,
+            observe=self.observe,
+        )
+
+    def unseal(self, message: Message, bench: RunBench) -> Sequence[Proposal]:
+        """Turn a submission or an approval into proposals; whatever is wrong with it is a failed proposal with a reason."""
+        if message.kind == "approve":
+            return [_approved(str(message.data.get("candidate", "")), bench)]
+        folder = self.store.path / "inbox" / message.id
+        if (folder / PENDING).exists():
+            return read_deliverable(
+                folder, archive=bench.archive, program=bench.program, entry=self.domain.interface.entry
+            )
+        return [_submitted(folder, message, bench)]
+
+    async def close(self) -> None:
+        """Kill boxes and the scorer; the store stays open."""
+        await self.executor.close()
+        await self.sandbox.close()
+        await self.scorer.close()
+
+
+def _approved(candidate: str, bench: RunBench) -> Proposal:
+    known = bench.archive[candidate] if candidate in bench.archive else None
+    if known is None or known.status != "held":
+        return Proposal(None, failure=f"{candidate!r} is no held candidate", outcome=Outcome.INVALID)
+    edges = (*known.edges, Edge("triggered_by", candidate, {"approved": True}))
+    return Proposal(bench.program(candidate), edges, known.claim, known.name)
+
+
+def _submitted(folder: Path, message: Message, bench: RunBench) -> Proposal:
+    """A folder without a deliverable's list is one whole program; its base is the named candidate, else the champion."""
+    text = {key: str(message.data.get(key) or "") for key in ("name", "base", "hypothesis")}
+    base = find_candidate(bench.archive, text["base"]) if text["base"] else None
+    if base is None and bench.archive.champion is not None:
+        base = bench.archive.champion.id
+    edges = (Edge("base", base),) if base is not None else ()
+    claim = Claim(text["hypothesis"])
+    try:
+        return Proposal(read_folder(folder), edges, claim, text["name"])
+    except ProgramError as error:
+        return Proposal(None, edges, claim, text["name"], failure=str(error), outcome=Outcome.INVALID)
+
+
+def lay_out(history: History, bench: RunBench, folder: Path) -> None:
+    """Write the history and the instructions for whoever works on a bench."""
+    history.update(bench.archive)
+    history.instructions(bench, folder)
+
+
+def assemble(
+    config: Config,
+    domain: Domain,
+    method: Method,
+    store: SQLiteStore,
+    sandbox: Sandbox,
+    report: SandboxReport,
+    observers: Sequence[Observer],
+    caps: Caps,
+) -> Assembly:
+    """Put a run together. The scorer is forked before anything else, while this process still has one thread."""
+    observe = _all_of(observers)
+    workers = config.run.workers or os.cpu_count() or 1
+    limits = config.limits_over(domain.limits)
+    domain.limits = limits
+    scorer = ProcessScorer(domain)
+    executor = LocalExecutor(sandbox, workers=workers)
+    committer = Committer(store)
+    splits: dict[Split, Sequence[Instance]] = {s: domain.instances(s) for s in ("train", "val")}
+    evaluator = Evaluator(
+        domain=domain,
+        splits=splits,
+        executor=executor,
+        scorer=scorer,
+        store=store,
+        committer=committer,
+        seed=config.run.seed,
+        settings=EvaluationSettings(
+            ladder=tuple(config.evaluation.ladder),
+            gate_margin=config.evaluation.gate_margin,
+            repeats=config.evaluation.repeats,
+            fresh=config.evaluation.fresh,
+        ),
+        limits=limits,
+        runtime=f"{report.name}:python-{platform.python_version()}",
+        observe=observe,
+    )
+    seconds = max((float(data.get("seconds", 0)) for _, _, data in store.events("sitting")), default=0.0)
+    meter = Meter(caps, before=store.spend(), seconds_before=seconds)
+    return Assembly(
+        config, domain, method, store, sandbox, report, executor, scorer, committer, evaluator, meter, workers, observe
+    )
+
+
+def start_sandbox(config: Config, folder: Path) -> tuple[Sandbox, SandboxReport]:
+    """Choose and really try the sandbox; raises `SandboxUnavailable` with reason and remedy."""
+    sandbox = choose(config.sandbox.name)
+    return sandbox, sandbox.probe()
+
+
+def check_same_data(store: SQLiteStore, prepared: Prepared, scorer: str) -> None:
+    """Raise `TamperedError` if data or scorer are not those the run began with: its numbers would not be comparable."""
+    for _, _, data in store.events("prepared"):
+        for split, digest in data["digests"].items():
+            if prepared.digests[split] != digest:
+                raise TamperedError(
+                    f"the {split!r} split is not the one this run began with (digest {prepared.digests[split][:12]}, then "
+                    f"{digest[:12]}). Restore the data, or fork the run.",
+                    record=f"split {split}",
+                )
+        if data["scorer"] != scorer:
+            raise TamperedError(
+                "the scorer is not the one this run began with, so old and new scores cannot be compared. "
+                "Restore it, or fork the run.",
+                record="scorer",
+            )
+
+
+def facts_of(assembly: Assembly, prepared: Prepared) -> dict[str, Any]:
+    """Return what the certificate says of the run as it was set up."""
+    report, config, domain = assembly.report, assembly.config, assembly.domain
+    return {
+        "sandbox": {
+            "name": report.name,
+            "version": report.version,
+            "isolated": report.isolated,
+            "limits": dict(report.limits),
+            "warnings": list(report.warnings),
+        },
+        "limits": asdict(domain.limits),
+        "method": assembly.method.name,
+        "preset": config.run.preset,
+        "proposer": config.proposer.name,
+        "domain": domain.name,
+        "provenance": asdict(domain.provenance),
+        "seed": config.run.seed,
+        "splits": {s: {"instances": prepared.sizes[s], "digest": prepared.digests[s]} for s in SPLITS},
+        "scorer": domain.scorer_digest(),
+        "workers": assembly.workers,
+        "plans_in_flight": config.run.plans_in_flight,
+    }
+
+
+def _all_of(observers: Sequence[Observer]) -> Observer:
+    def observe(event: Event) -> None:
+        for observer in observers:
+            observer(event)
+
+    return observe
+
+
+def data_names(domain: Domain, splits: Mapping[Split, Sequence[Instance]]) -> DataNames:
+    """Return the names of data that no program may know: those of the data sets, where they are named at all."""
+    return DataNames({i.dataset for split in splits.values() for i in split} - {"main", domain.name})
+
+
+def load_run(store: SQLiteStore, domain: Domain) -> Archive:
+    """Return the archive of a stored run."""
+    return load_archive(store, domain.objectives)
+
+
+def open_store(folder: Path, *, readonly: bool = True) -> Store:
+    """Open the store of a run, to read it beside its writer unless `readonly` is False."""
+    return SQLiteStore.open(folder, readonly)
+
+
+def post(folder: Path, kind: str, data: Mapping[str, Any], files: Program | None = None) -> str:
+    """Leave a message in a run's inbox and return its id."""
+    return inbox.post(folder, kind, data, files)
