@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from leadscrew.errors import LeadscrewError
+
+if TYPE_CHECKING:
+    import argparse
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,8 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _handler(name: str):  # type: ignore[no-untyped-def]
+def _handler(name: str) -> Callable[[argparse.Namespace], int]:
     from importlib import import_module
 
     module, _, function = name.partition(":")
-    return getattr(import_module(f"leadscrew.cli.{module}"), function)
+    found: Callable[[argparse.Namespace], int] = getattr(import_module(f"leadscrew.cli.{module}"), function)
+    return found

@@ -99,7 +99,6 @@ def _steer(commands: _Commands[argparse.ArgumentParser]) -> None:
     add = _command(commands, "submit", "steer:submit", "hand in an edited bench or a program folder")
     add("run", metavar="RUN", help=_RUN)
     add("folder", metavar="FOLDER", help="the edited bench, or a folder that is the whole new program")
-    add("--plan", type=int, metavar="N", help="the plan of the bench, where the folder does not tell")
     add("--base", metavar="CANDIDATE", help="the candidate that the program was made from")
     add("--name", default="", help="a label for people")
     add("--hypothesis", default="", help="what the change should bring about, and why")

@@ -39,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """Run a configuration to the method's end or to a cap."""
     from leadscrew import runs
     from leadscrew.config import changed, check_paths, load_config
+    from leadscrew.plugins import load_domain, load_method
     from leadscrew.report.estimate import estimate, estimate_text
 
     config = load_config(args.config)
@@ -50,13 +51,14 @@ def run(args: argparse.Namespace) -> int:
     if overrides:
         config = changed(config, overrides)
     check_paths(config)
-    expected = estimate(config)
+    domain, method = load_domain(config), load_method(config)
+    expected = estimate(config, domain, method)
     if args.estimate:
         print_json(expected) if args.json else print(estimate_text(expected))
         return 0
     print(estimate_text(expected), file=sys.stderr)
     with _watch(args) as observer:
-        result = runs.run(config, observers=(observer,))
+        result = runs.run(config, observers=(observer,), domain=domain)
     return _finish(result, args)
 
 
@@ -128,7 +130,7 @@ def _free(folder: Path) -> Path:
 def _watch(args: argparse.Namespace) -> Any:
     from leadscrew.report.live import watch
 
-    return watch(command=args.command)
+    return watch()
 
 
 def _finish(result: Any, args: argparse.Namespace) -> int:
@@ -160,7 +162,8 @@ def _say(result: Any, certificate: Mapping[str, Any] | None, args: argparse.Name
         _print_certificate(certificate, args)
     print(f"run        {result.folder}")
     print(
-        f"champion   {result.champion or '(none yet)'}, {number(result.value)} on val, of {result.candidates} candidates"
+        f"champion   {result.champion or '(none yet)'}, {number(result.value)} on val, "
+        f"of {result.candidates} candidates"
     )
     if result.stopped:
         print(f"stopped    {result.stopped}")

@@ -37,9 +37,7 @@ def propose(args: argparse.Namespace) -> int:
 
 def submit(args: argparse.Namespace) -> int:
     """Hand in a folder."""
-    said = control.submit(
-        run_folder(args.run), args.folder, plan=args.plan, base=args.base, name=args.name, hypothesis=args.hypothesis
-    )
+    said = control.submit(run_folder(args.run), args.folder, base=args.base, name=args.name, hypothesis=args.hypothesis)
     return _said(said, args)
 
 

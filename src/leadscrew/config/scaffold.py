@@ -1,4 +1,4 @@
-"""`leadscrew init`: a small real task in a folder, to run at once and to make one's own; or a repository as the program."""
+"""`leadscrew init`: a small real task in a folder that runs at once, or a repository as the program."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _tickets() -> dict[str, list[dict[str, Any]]]:
 
 def _ticket_stream(rng: random.Random) -> Iterator[dict[str, Any]]:
     while True:
-        ticket = {
+        ticket: dict[str, Any] = {
             "words": int(rng.triangular(10, 600, 90)),
             "attachments": rng.choice((0, 0, 0, 1, 1, 2, 4)),
             "product": rng.choice(tuple(_MINUTES)),

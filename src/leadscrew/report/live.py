@@ -1,0 +1,175 @@
+"""Live progress: a small panel on a terminal, one plain line per plan elsewhere. Always on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from leadscrew.core.archive import Archive
+from leadscrew.core.proposal import Candidate, Edit
+from leadscrew.core.trial import Trial
+from leadscrew.ports import Event, Observer
+from leadscrew.report.numbers import spread
+
+
+class Progress:
+    """What has happened so far, kept up to date by events. It changes nothing.
+
+    `total` is the number of plans that the method may ask for, where that is known.
+    """
+
+    def __init__(self, *, total: int | None = None, caps: Mapping[str, float] | None = None) -> None:
+        self.total, self.caps = total, dict(caps or {})
+        self.trials = self.failed_trials = self.candidates = self.failed = self.plans = self.infra = 0
+        self.best: Candidate | None = None
+        self.start: Candidate | None = None
+        self.phase = "starting"
+        self.last = ""
+        self.trial_mark = 0
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the progress began."""
+        return time.monotonic() - self._began
+
+    def take(self, event: Event) -> None:
+        """Take in one event."""
+        data = event.data
+        if event.kind == "trial":
+            trial: Trial = data["trial"]
+            self.trials += 1
+            self.failed_trials += trial.outcome != "ok"
+        elif event.kind == "candidate":
+            self._candidate(data["candidate"])
+        elif event.kind == "verdict":
+            self.plans += 1
+            self.phase = "searching"
+            archive: Archive | None = data.get("archive")
+            if archive is not None:
+                self.best = archive.champion
+                if self.start is None:
+                    self.start = archive.champion
+        elif event.kind == "plan":
+            plan = data.get("plan")
+            if isinstance(plan, Edit) and plan.operator == "external":
+                self.last = f"plan {data['number']} waits for a submission: `leadscrew propose` prints its bench"
+        elif event.kind == "infra":
+            self.infra += 1
+            self.last = f"our own parts failed (no candidate is blamed): {data.get('message', '')}"
+        elif event.kind == "note":
+            self.last = f"note: {data.get('text', '')}"
+        elif event.kind == "final":
+            self.phase = str(data.get("state", "testing"))
+        elif event.kind == "run":
+            self._run(data)
+        elif event.kind == "done":
+            self.phase = "done"
+
+    def _run(self, data: Mapping[str, Any]) -> None:
+        self.total = data.get("plans", self.total)
+        self.caps = dict(data.get("caps", self.caps))
+
+    def _candidate(self, candidate: Candidate) -> None:
+        self.candidates += 1
+        if candidate.status == "failed":
+            self.failed += 1
+            self.last = f"{candidate.id} failed ({candidate.outcome}): {candidate.reason}"
+
+    # -- words ---------------------------------------------------------------------------------
+
+    def headline(self) -> str:
+        """The best so far with its interval, and what it began with."""
+        if self.best is None or self.best.value is None:
+            return "no program could be evaluated yet"
+        text = f"best {self.best.id} {self.best.value:.4f}{_interval(self.best)}"
+        if self.start is not None and self.start.value is not None and self.start.id != self.best.id:
+            text += f", began with {self.start.value:.4f}"
+        return text
+
+    def spend(self) -> str:
+        """Trials and time used, against their caps."""
+        trials = (
+            f"{self.trials} of {self.caps['trials']:g} trials" if "trials" in self.caps else f"{self.trials} trials"
+        )
+        seconds = f"{self.seconds:.0f}"
+        return (
+            f"{trials}, {seconds} of {self.caps['seconds']:g} s" if "seconds" in self.caps else f"{trials}, {seconds} s"
+        )
+
+    def left(self) -> str:
+        """The time left: by the pace so far, cut by the cap in seconds; empty while nothing can be said."""
+        guesses = []
+        if self.total and self.plans > 1:
+            guesses.append(self.seconds / self.plans * max(0, self.total - self.plans))
+        if "seconds" in self.caps:
+            guesses.append(max(0.0, self.caps["seconds"] - self.seconds))
+        if "trials" in self.caps and self.trials:
+            guesses.append(self.seconds / self.trials * max(0.0, self.caps["trials"] - self.trials))
+        return f"about {min(guesses):.0f} s left" if guesses else ""
+
+    def plan_count(self) -> str:
+        """Plans judged, of how many."""
+        return f"{self.plans} of {self.total} plans" if self.total else f"{self.plans} plans"
+
+
+def _interval(candidate: Candidate) -> str:
+    bounds = spread(candidate.evaluations.get("val"))
+    return f" ({bounds[0]:.4f} to {bounds[1]:.4f})" if bounds else ""
+
+
+@contextmanager
+def watch(*, stream: TextIO | None = None, quiet: bool = False) -> Iterator[Observer]:
+    """Return an observer that shows progress on `stream` (standard error) while the block runs."""
+    out = stream or sys.stderr
+    progress = Progress()
+    if quiet:
+        yield progress.take
+    elif out.isatty():
+        with _panel(progress, out) as observer:
+            yield observer
+    else:
+        yield _lines(progress, out)
+
+
+def _lines(progress: Progress, out: TextIO) -> Observer:
+    def observe(event: Event) -> None:
+        progress.take(event)
+        if event.kind == "verdict":
+            parts = [progress.plan_count(), progress.headline(), progress.spend(), progress.left()]
+            print(", ".join(p for p in parts if p), file=out, flush=True)
+        elif event.kind in ("infra", "note") or (event.kind == "plan" and "waits" in progress.last):
+            print(progress.last, file=out, flush=True)
+            progress.last = ""
+        elif event.kind == "final" and event.data.get("state") == "tested":
+            print(f"tested {event.data.get('candidate')}: {event.data.get('value')}", file=out, flush=True)
+
+    return observe
+
+
+@contextmanager
+def _panel(progress: Progress, out: TextIO) -> Iterator[Observer]:
+    from rich.console import Console, Group, RenderableType
+    from rich.live import Live
+    from rich.progress_bar import ProgressBar
+    from rich.text import Text
+
+    def view() -> Group:
+        bar = ProgressBar(total=progress.total or 1, completed=progress.plans, width=40, pulse=not progress.total)
+        count = Text(
+            f"{progress.phase}: {progress.plan_count()}, {progress.candidates} candidates ({progress.failed} failed)"
+        )
+        lines: list[RenderableType] = [
+            count,
+            bar,
+            Text(progress.headline(), style="bold"),
+            Text(f"{progress.spend()}  {progress.left()}"),
+        ]
+        return Group(*lines, Text(progress.last[:200], style="dim")) if progress.last else Group(*lines)
+
+    # The display asks for the view on its own clock: a thousand trials a second cost no more than one.
+    with Live(get_renderable=view, console=Console(file=out), refresh_per_second=8, transient=False):
+        yield progress.take
