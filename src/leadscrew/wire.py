@@ -18,14 +18,14 @@ from leadscrew.config import Config
 from leadscrew.core.archive import Archive
 from leadscrew.core.budget import Caps
 from leadscrew.core.program import EVERYTHING, Program, Region
-from leadscrew.core.proposal import Claim, Edge, Proposal
+from leadscrew.core.proposal import Claim, Edge, Edit, Proposal
 from leadscrew.core.task import SPLITS, Instance, Split
 from leadscrew.core.trial import Outcome
-from leadscrew.engine.bench import RunBench
+from leadscrew.engine.bench import RunBench, Submissions
 from leadscrew.engine.check import CheckSettings
 from leadscrew.engine.commit import Committer
 from leadscrew.engine.evaluate import EvaluationSettings, Evaluator
-from leadscrew.engine.folders import read_folder
+from leadscrew.engine.folders import read_folder, write_folder
 from leadscrew.engine.history import History
 from leadscrew.engine.loop import Engine, LoopSettings
 from leadscrew.engine.meter import Meter
@@ -311,6 +311,26 @@ def data_names(domain: Domain, splits: Mapping[Split, Sequence[Instance]]) -> Da
 def load_run(store: SQLiteStore, domain: Domain) -> Archive:
     """Return the archive of a stored run."""
     return load_archive(store, domain.objectives)
+
+
+def hand_bench(store: Store, archive: Archive, domain: Domain, method: Method, folder: Path) -> None:
+    """Lay out a bench beside the run's plans, from a store opened for reading."""
+    bench = RunBench(
+        number=archive.plans_applied,
+        plan=Edit("submitted"),
+        archive=archive,
+        domain=domain,
+        evidence=method.evidence,
+        notes=[str(data.get("text", "")) for _, _, data in store.events("note")],
+        store=store,
+        seed=0,
+        submissions=Submissions(),
+        unseal=lambda message, bench: (),
+    )
+    champion = [archive.champion.id] if archive.champion is not None else []
+    for base in dict.fromkeys([*champion, *(c.id for c in archive.frontier()[:5])]):
+        write_folder(bench.program(base), folder / "programs" / base)
+    lay_out(History(store, domain, method.evidence), bench, folder)
 
 
 def open_store(folder: Path, *, readonly: bool = True) -> Store:
