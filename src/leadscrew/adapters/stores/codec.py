@@ -33,7 +33,8 @@ def dumps(value: Any, *, sort: bool = False) -> str:
             return (_to_sorted_json if sort else _to_json)(_plain(value))
         except (TypeError, ValueError) as error:
             raise UsageError(
-                f"{value!r:.200} cannot be stored ({error}): only JSON values (numbers, text, lists, mappings with text keys) can."
+                f"{value!r:.200} cannot be stored ({error}): only JSON values can. "
+                "Write numbers, text, lists and mappings with text keys."
             ) from error
 
 
@@ -118,11 +119,19 @@ def values_out(packed: bytes) -> array[float]:
 
 def _given(noun: Any) -> dict[str, Any]:
     """The fields of a dataclass that differ from their defaults, so that rows stay small."""
-    default = _DEFAULTS[type(noun)]
-    return {f.name: v for f in fields(noun) if (v := getattr(noun, f.name)) != getattr(default, f.name)}
+    return {name: v for name, default in _FIELDS[type(noun)] if (v := getattr(noun, name)) != default}
 
 
-_DEFAULTS: dict[type, Any] = {Edit: Edit(""), Measure: Measure((), Purpose.SEARCH), Claim: Claim(), Trace: Trace(), Ask: Ask("", {}, "", {})}
+_DEFAULTS: dict[type, Any] = {
+    Edit: Edit(""),
+    Measure: Measure((), Purpose.SEARCH),
+    Ask: Ask("", {}, "", {}),
+    Claim: Claim(),
+    Trace: Trace(),
+}
+_FIELDS = {
+    noun: tuple((f.name, getattr(default, f.name)) for f in fields(default)) for noun, default in _DEFAULTS.items()
+}
 _PLAN_KINDS: dict[str, type[Edit] | type[Measure] | type[Ask]] = {"edit": Edit, "measure": Measure, "ask": Ask}
 
 

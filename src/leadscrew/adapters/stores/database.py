@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from leadscrew.adapters.stores.schema import TABLES, VERSION, statements
-from leadscrew.errors import InfrastructureError, NotFoundError, RefusedError, SchemaVersionError
+from leadscrew.errors import (
+    InfrastructureError,
+    LeadscrewError,
+    NotFoundError,
+    RefusedError,
+    SchemaVersionError,
+    TamperedError,
+)
 
 CODES = {table: code for code, table in enumerate(TABLES, 1)}
 COMMIT_CODE = 0
@@ -23,46 +32,75 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def link_hash(before: bytes, table: str, row: Sequence[Any]) -> bytes:
-    """Return the link of a row: SHA-256 over the link before, the table's name and the row in MessagePack, `id` included."""
+    """Return the link of a row: SHA-256 over the link before, the table's name and the row in MessagePack, `id` too."""
     return hashlib.sha256(b"%b%b\0%b" % (before, table.encode(), _encode(row))).digest()
 
 
-def connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
-    """Open the database; raises `NotFoundError` or `SchemaVersionError`. A reader never blocks the writer."""
+def marks_of(row: Sequence[Any]) -> bytes:
+    """Return one check byte per column: too few to prove anything, enough to say which column was changed."""
+    return bytes([zlib.crc32(_encode(value)) & 255 for value in row])
+
+
+def require(path: Path) -> None:
+    """Raise `NotFoundError` if there is no database of that name."""
     if not path.is_file():
         raise NotFoundError(
-            f"there is no run in {str(path.parent)!r} (no file {path.name!r}). Give the folder that `leadscrew run` made.",
+            f"there is no run in {str(path.parent)!r}: it has no file {path.name!r}. "
+            "Give the folder that `leadscrew run` made.",
             name=str(path.parent),
         )
+
+
+def connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
+    """Open the database; a reader never blocks the writer.
+
+    Raises `NotFoundError` if there is none, `SchemaVersionError` for one of a newer leadscrew, `TamperedError` for a
+    file that is no database of a run.
+    """
+    require(path)
     uri = path.resolve().as_uri()
     if readonly:
-        wal = path.with_name(path.name + "-wal")
         # Where the folder cannot be written, SQLite could not make its shared index; without a log it needs none.
-        idle = not wal.exists() and not _writable(path.parent)
+        idle = not path.with_name(path.name + "-wal").exists() and not _writable(path.parent)
         uri += "?mode=ro&immutable=1" if idle else "?mode=ro"
     else:
         uri += "?mode=rw"
     db = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=30.0, check_same_thread=False)
     try:
-        found = db.execute("PRAGMA user_version").fetchone()[0]
-        if found > VERSION:
-            raise SchemaVersionError(
-                f"the run in {str(path.parent)!r} has schema version {found}, and this leadscrew knows up to {VERSION}. "
-                "Install the leadscrew that wrote it, or a newer one."
-            )
-        db.execute("PRAGMA foreign_keys = ON")
-        if not readonly:
-            db.execute("PRAGMA synchronous = FULL")
-            db.execute("PRAGMA journal_size_limit = 16777216")
+        _prepare(db, path, readonly)
     except BaseException:
         db.close()
         raise
     return db
 
 
-def _writable(folder: Path) -> bool:
-    import os
+def _prepare(db: sqlite3.Connection, path: Path, readonly: bool) -> None:
+    try:
+        found = db.execute("PRAGMA user_version").fetchone()[0]
+        db.execute("PRAGMA foreign_keys = ON")
+        if not readonly:
+            db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA journal_size_limit = 16777216")
+    except sqlite3.DatabaseError as error:
+        raise _unreadable(path, error) from error
+    if found > VERSION:
+        raise SchemaVersionError(
+            f"the run in {str(path.parent)!r} has schema version {found}, and this leadscrew knows versions up to "
+            f"{VERSION}. Install the leadscrew that wrote it, or a newer one."
+        )
+    if found < 1:
+        raise TamperedError(f"{str(path)!r} is a database, but not that of a run.", record="database")
 
+
+def _unreadable(path: Path, error: sqlite3.DatabaseError) -> LeadscrewError:
+    if isinstance(error, sqlite3.OperationalError):
+        return InfrastructureError(
+            f"{str(path)!r} cannot be read now ({error}). Nothing is lost: mend the cause, then open the run again."
+        )
+    return TamperedError(f"{str(path)!r} is damaged ({error}).", record="database")
+
+
+def _writable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
@@ -93,30 +131,29 @@ class Database:
         self.readonly = readonly
         self._db = connect(path, readonly=readonly)
         self._failed = False
-        self._last: dict[str, int] = {
-            table: self._db.execute(f"SELECT coalesce(max(id), 0) FROM {table}").fetchone()[0] for table in (*TABLES, "link")
-        }
-        self._head = self._stored_head()
-        self._pending = bytearray()
+        try:
+            self._last: dict[str, int] = {t: self._highest(t) for t in (*TABLES, "link")}
+            self._head = self._stored_head()
+        except BaseException:
+            self._db.close()
+            raise
+        self._hashes = bytearray()
+        self._marks = bytearray()
         self._open = False
         self._inserts: dict[str, str] = {}
 
     @property
     def head(self) -> bytes:
-        """The last link, uncommitted ones included."""
-        return self._head
+        """The last link, uncommitted ones included. A reader sees what the writer has committed by now."""
+        return self._stored_head() if self.readonly else self._head
 
     @property
     def open(self) -> bool:
         """Whether something is written that is not yet durable."""
         return self._open
 
-    def last(self, table: str) -> int:
-        """Return the highest id of a table."""
-        return self._last[table]
-
     def append(self, table: str, *values: Any) -> int:
-        """Insert a row and add its link; return the row's id. Raises `ValueError` where the row breaks a rule of the schema."""
+        """Insert a row and add its link; return the row's id. Raises `ValueError` where the row breaks the schema."""
         number = self._last[table] + 1
         row = (number, *values)
         link = link_hash(self._head, table, row)
@@ -126,8 +163,9 @@ class Database:
         self.write(sql, row)
         self._last[table] = number
         self._head = link
-        self._pending.append(CODES[table])
-        self._pending += link
+        self._hashes.append(CODES[table])
+        self._hashes += link
+        self._marks += marks_of(row)
         return number
 
     def write(self, sql: str, values: Sequence[Any] = ()) -> None:
@@ -140,7 +178,7 @@ class Database:
                 self._open = True
             self._db.execute(sql, values)
         except sqlite3.IntegrityError as error:
-            raise ValueError(f"the store refuses the row ({error}): {sql.split('(')[0].strip()} {values[:4]!r}") from error
+            raise ValueError(f"the store refuses a row: {error} ({sql} {values!r:.200})") from error
         except sqlite3.DatabaseError as error:
             raise self._fail(error) from error
 
@@ -148,37 +186,50 @@ class Database:
         """Make everything appended so far durable; does nothing if there is nothing."""
         if not self._open:
             return
-        number, at = self._last["link"] + 1, time.time_ns() // 1_000_000
-        head = link_hash(self._head, "link", (number, at))
-        hashes = bytes(self._pending) + bytes((COMMIT_CODE,)) + head
-        self.write("INSERT INTO link VALUES (?,?,?)", (number, at, hashes))
+        number, at, marks = self._last["link"] + 1, time.time_ns() // 1_000_000, bytes(self._marks)
+        head = link_hash(self._head, "link", (number, at, marks))
+        hashes = bytes(self._hashes) + bytes((COMMIT_CODE,)) + head
+        self.write("INSERT INTO link VALUES (?,?,?,?)", (number, at, hashes, marks))
         try:
             self._db.execute("COMMIT")
         except sqlite3.DatabaseError as error:
             raise self._fail(error) from error
         self._last["link"] = number
         self._head = head
-        self._pending.clear()
+        self._hashes.clear()
+        self._marks.clear()
         self._open = False
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> Any:
         """Return the first row or None."""
-        return self._db.execute(sql, values).fetchone()
+        try:
+            return self._db.execute(sql, values).fetchone()
+        except sqlite3.DatabaseError as error:
+            raise _unreadable(self.path, error) from error
 
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Return all rows."""
-        return self._db.execute(sql, values).fetchall()
+        try:
+            return self._db.execute(sql, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise _unreadable(self.path, error) from error
 
     def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         """Yield rows one by one."""
-        yield from self._db.execute(sql, values)
+        try:
+            yield from self._db.execute(sql, values)
+        except sqlite3.DatabaseError as error:
+            raise _unreadable(self.path, error) from error
 
     def close(self) -> None:
         """Close the connection; what was not committed is dropped."""
         self._db.close()
 
+    def _highest(self, table: str) -> int:
+        return int(self.one(f"SELECT coalesce(max(id), 0) FROM {table}")[0])
+
     def _stored_head(self) -> bytes:
-        row = self._db.execute("SELECT hashes FROM link ORDER BY id DESC LIMIT 1").fetchone()
+        row = self.one("SELECT hashes FROM link ORDER BY id DESC LIMIT 1")
         return bytes(row[0][-32:]) if row else START
 
     def _refuse(self) -> None:
@@ -188,21 +239,17 @@ class Database:
                 "Open it with readonly=False, or post a message to its inbox."
             )
         raise InfrastructureError(
-            f"an earlier write to {str(self.path)!r} failed, so the run must be opened again before anything is written."
+            f"an earlier write to {str(self.path)!r} failed, so nothing more is written. Open the run again."
         )
 
     def _fail(self, error: sqlite3.DatabaseError) -> InfrastructureError:
         self._failed = True
         self._open = False
-        self._pending.clear()
+        self._hashes.clear()
+        self._marks.clear()
         if self._db.in_transaction:
             self._db.rollback()
         return InfrastructureError(
-            f"writing to {str(self.path)!r} failed ({error}). Nothing of this step was kept and everything before it is safe. "
-            "Free disk space or mend the disk, then resume the run."
+            f"writing to {str(self.path)!r} failed ({error}). Nothing of this step was kept, and everything "
+            "before it is safe. Free disk space or mend the disk, then resume the run."
         )
-
-
-def placeholders(values: Iterable[Any]) -> str:
-    """Return `?,?,?` for as many values."""
-    return ",".join("?" for _ in values)

@@ -1,12 +1,13 @@
 """The inbox of a run: how other processes speak to the writer without touching the database.
 
-One JSON file per message, `RUN/inbox/<id>.json`, written under another name and renamed; files that travel with it lie in
-`RUN/inbox/<id>/`, in place before the message is. The writer copies each message into the database when it was acted on and
-then moves its files to `RUN/inbox/taken/`.
+One JSON file per message, `RUN/inbox/<id>.json`, written under another name and renamed; files that travel with it lie
+in `RUN/inbox/<id>/`, in place before the message is. The writer copies each message into the database when it was acted
+on and then moves its files to `RUN/inbox/taken/`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -24,7 +25,8 @@ from leadscrew.errors import NotFoundError, ProgramError
 from leadscrew.ports import Message
 
 MAX_MESSAGE = 4 * 1024 * 1024
-MAX_FILES = 64 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024
+MAX_FILES = 20_000
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,120}")
 
 
@@ -82,8 +84,13 @@ def files_of(inbox: Path, name: str) -> Program | None:
     return None
 
 
-def read_tree(root: Path, *, max_bytes: int = MAX_FILES) -> Program:
-    """Read a folder as a program. Links, devices and more than `max_bytes` are refused with `ProgramError`."""
+def stored_name(name: str) -> str:
+    """Return the name under which a message is recorded: its id, or a digest of a name that is no id."""
+    return name if _NAME.fullmatch(name) else "odd-" + hashlib.sha256(os.fsencode(name)).hexdigest()
+
+
+def read_tree(root: Path, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Program:
+    """Read a folder as a program; links, devices, too many files or bytes are refused with `ProgramError`."""
     files: dict[str, File] = {}
     left = max_bytes
     for folder, folders, names in os.walk(root, followlinks=False):
@@ -102,6 +109,8 @@ def read_tree(root: Path, *, max_bytes: int = MAX_FILES) -> Program:
             except (OSError, ValueError) as error:
                 raise ProgramError(f"the file {path!r} cannot be taken ({error}).", path=path) from None
             left -= len(data)
+            if len(files) >= max_files:
+                raise ProgramError(f"the folder holds more than {max_files} files.", path=path)
             files[path] = File(data, bool(os.lstat(Path(folder) / name).st_mode & stat.S_IXUSR))
     return Program(files)
 

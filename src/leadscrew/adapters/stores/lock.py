@@ -15,8 +15,8 @@ _held: weakref.WeakSet[WriterLock] = weakref.WeakSet()
 class WriterLock:
     """An exclusive `flock` on `RUN/lock`; the file holds the process id of the holder.
 
-    Raises `BusyError` with that id if another process holds it. The descriptor is closed in every child process, forked or
-    started, so that no child can keep the run busy.
+    Raises `BusyError` with that id if another process holds it. The descriptor is closed in every child process, forked
+    or started, so that no child can keep the run busy.
     """
 
     def __init__(self, path: Path) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from leadscrew.adapters.stores import codec
 from leadscrew.adapters.stores.content import Content
-from leadscrew.adapters.stores.database import COMMIT_CODE, ENTRY, START, Database, link_hash
+from leadscrew.adapters.stores.database import COMMIT_CODE, ENTRY, START, Database, link_hash, marks_of
 from leadscrew.adapters.stores.schema import TABLES, statements
 from leadscrew.errors import TamperedError
 
@@ -18,16 +19,16 @@ from leadscrew.errors import TamperedError
 def verify(folder: Path, *, head: str | None = None) -> int:
     """Check every row against the chain and every content against its digest; return the number of links.
 
-    Raises `TamperedError` naming the first altered, missing or surplus row. `head` is a link that must be the end of some
-    commit (a certificate's): it shows that the chain was not cut off before it. Memory does not grow with the run.
+    Raises `TamperedError` naming the first altered, missing or surplus row. `head` is a link that must be the end of
+    some commit (a certificate's): it shows that the chain was not cut off before it. Memory does not grow with the run.
     """
     try:
         db = Database(folder / "run.db", readonly=True)
         try:
-            with_snapshot = db.one("BEGIN")  # one snapshot, whatever a writer does meanwhile
-            assert with_snapshot is None
+            # One snapshot of the whole, whatever a writer does meanwhile.
+            db.one("BEGIN")
             _check_file(db)
-            links = _check_chain(db, head)
+            links = _Chain(db).check(head)
             _check_blobs(db)
             _check_traces(db, Content(db, folder / "traces"))
             return links
@@ -55,64 +56,88 @@ def _check_file(db: Database) -> None:
         raise TamperedError(f"the database file is damaged: {fault}.", record="database")
 
 
-def _check_chain(db: Database, head: str | None) -> int:
-    cursors: dict[str, Iterator[Any]] = {t: db.stream(f"SELECT * FROM {t} ORDER BY id") for t in TABLES}
-    due = dict.fromkeys(TABLES, 1)
-    before, links, commits, seen_head = START, 0, 0, head is None
-    for number, at, hashes in db.stream("SELECT id, at_ms, hashes FROM link ORDER BY id"):
-        commits += 1
-        if number != commits:
-            raise _fault(f"chain broken at link {links + 1}: commit {commits} is missing", f"commit {commits}")
-        if len(hashes) % ENTRY or not hashes or hashes[-ENTRY] != COMMIT_CODE:
-            raise _fault(f"chain broken at link {links + 1}: commit {commits} was changed", f"commit {commits}")
-        for start in range(0, len(hashes), ENTRY):
-            links += 1
-            code, stored = hashes[start], bytes(hashes[start + 1 : start + ENTRY])
-            last = start + ENTRY == len(hashes)
-            if (code == COMMIT_CODE) != last or code > len(TABLES):
-                raise _fault(f"chain broken at link {links}: it names no table", f"link {links}")
-            if last:
-                if link_hash(before, "link", (number, at)) != stored:
-                    raise _fault(f"chain broken at link {links}: commit {commits} was changed", f"commit {commits}")
-            else:
-                table = TABLES[code - 1]
-                row = next(cursors[table], None)
-                if row is None or row[0] > due[table]:
-                    raise _fault(f"{table} {due[table]}: row is missing", f"{table} {due[table]}")
-                if row[0] < due[table]:
-                    raise _fault(f"surplus row in table {table}: {name_of(db, table, row)}", f"{table} {row[0]}")
-                found = link_hash(before, table, row)
-                if found != stored:
-                    raise _changed(db, table, row, found, hashes[start + ENTRY :], links, cursors, due, (number, at))
-                due[table] += 1
-            before = stored
-        seen_head = seen_head or before.hex() == head
-    for table, cursor in cursors.items():
-        row = next(cursor, None)
-        if row is not None:
-            raise _fault(f"surplus row in table {table}: {name_of(db, table, row)}", f"{table} {row[0]}")
-    if not seen_head:
-        raise _fault(f"the chain does not contain the head {str(head)[:12]}: its end was cut off", "chain head")
-    return links
+class _Chain:
+    """One walk along the chain, with a cursor on every table."""
 
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._cursors: dict[str, Iterator[Any]] = {t: db.stream(f"SELECT * FROM {t} ORDER BY id") for t in TABLES}
+        self._columns = {t: [row[1] for row in db.all(f"PRAGMA table_info({t})")] for t in TABLES}
+        self._due = dict.fromkeys(TABLES, 1)
+        self._head = START
+        self._links = 0
 
-def _changed(
-    db: Database, table: str, row: Any, found: bytes, rest: bytes, link: int, cursors: dict[str, Iterator[Any]],
-    due: dict[str, int], commit: tuple[int, int],
-) -> TamperedError:
-    """Tell an altered row from an altered link: if the next link follows from what the row gives, the row is sound."""
-    code, following = rest[0], bytes(rest[1:ENTRY])
-    due[table] += 1
-    if code == COMMIT_CODE:
-        sound = link_hash(found, "link", commit) == following
-    elif code <= len(TABLES):
-        after = next(cursors[TABLES[code - 1]], None)
-        sound = after is not None and link_hash(found, TABLES[code - 1], after) == following
-    else:
-        sound = False
-    if sound:
-        return _fault(f"chain broken at link {link}: the link was changed, its row was not", f"link {link}")
-    return _fault(f"{name_of(db, table, row)} was changed", f"{table} {row[0]}")
+    def check(self, head: str | None) -> int:
+        """Walk to the end; return the number of links."""
+        seen_head = head is None
+        stored = self._db.stream("SELECT id, at_ms, hashes, marks FROM link ORDER BY id")
+        for due, (number, at, hashes, marks) in enumerate(stored, 1):
+            if number != due:
+                raise _fault(f"chain broken at link {self._links + 1}: commit {due} is missing", f"commit {due}")
+            self._check_commit(number, at, hashes, marks)
+            seen_head = seen_head or self._head.hex() == head
+        for table, cursor in self._cursors.items():
+            row = next(cursor, None)
+            if row is not None:
+                raise self._surplus(table, row)
+        if not seen_head:
+            raise _fault(f"the chain does not contain the head {str(head)[:12]}: its end was cut off", "chain head")
+        return self._links
+
+    def _check_commit(self, number: int, at: int, hashes: bytes, marks: bytes) -> None:
+        entries = [(hashes[i], hashes[i + 1 : i + ENTRY]) for i in range(0, len(hashes), ENTRY)]
+        codes = [code for code, _ in entries]
+        changed = _fault(f"chain broken at link {self._links + 1}: commit {number} was changed", f"commit {number}")
+        if len(hashes) % ENTRY or not codes or codes.pop() != COMMIT_CODE:
+            raise changed
+        if not all(0 < code <= len(TABLES) for code in codes):
+            raise changed
+        place = 0
+        for (code, link), after in pairwise(entries):
+            table = TABLES[code - 1]
+            width = len(self._columns[table])
+            row = self._next(table)
+            found = link_hash(self._head, table, row)
+            if found != link:
+                raise self._altered(table, row, found, marks[place : place + width], after, (number, at, marks))
+            self._head = link
+            self._links += 1
+            place += width
+        if link_hash(self._head, "link", (number, at, marks)) != entries[-1][1]:
+            raise changed
+        self._head = entries[-1][1]
+        self._links += 1
+
+    def _next(self, table: str) -> Any:
+        row, due = next(self._cursors[table], None), self._due[table]
+        if row is None or row[0] > due:
+            raise _fault(f"{table} {due}: row is missing", f"{table} {due}")
+        if row[0] < due:
+            raise self._surplus(table, row)
+        self._due[table] = due + 1
+        return row
+
+    def _surplus(self, table: str, row: Any) -> TamperedError:
+        return _fault(f"surplus row in table {table}: {name_of(self._db, table, row)}", f"{table} {row[0]}")
+
+    def _altered(
+        self, table: str, row: Any, found: bytes, marks: bytes, after: tuple[int, bytes], commit: tuple[int, int, bytes]
+    ) -> TamperedError:
+        """Tell an altered row from an altered link: if the next link follows from the row, the row is sound."""
+        code, following = after
+        next_table = "link" if code == COMMIT_CODE else TABLES[code - 1]
+        next_row = commit if code == COMMIT_CODE else next(self._cursors[next_table], None)
+        if next_row is not None and link_hash(found, next_table, next_row) == following:
+            number = self._links + 1
+            return _fault(f"chain broken at link {number}: the link was changed, its row was not", f"link {number}")
+        pairs = zip(self._columns[table], marks, marks_of(row), strict=False)
+        columns = [name for name, kept, now in pairs if kept != now]
+        what = (
+            f"{', '.join(columns)} {'was' if len(columns) == 1 else 'were'} changed"
+            if columns
+            else "the row was changed"
+        )
+        return _fault(f"{name_of(self._db, table, row)}: {what}", f"{table} {row[0]}")
 
 
 def _check_blobs(db: Database) -> None:
@@ -166,7 +191,8 @@ def name_of(db: Database, table: str, row: Any) -> str:
                 return f"verdict {row[0]} on candidate {owner[0]}.{owner[1]}"
             case "trial":
                 place = db.one("SELECT split, name FROM instance WHERE id = ?", (row[3],))
-                return f"trial {row[0]} (key {codec.digest_out(row[1])[:12]}, {place[0]} instance {place[1]}, repeat {row[4]})"
+                key = codec.digest_out(row[1])[:12]
+                return f"trial {row[0]} (key {key}, {place[0]} instance {place[1]}, repeat {row[4]})"
             case _:
                 return f"{table} {row[0]}"
     except (TypeError, AttributeError, IndexError):
