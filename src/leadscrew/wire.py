@@ -13,6 +13,7 @@ from typing import Any
 from leadscrew.adapters.executors.local import LocalExecutor
 from leadscrew.adapters.executors.scorer import ProcessScorer
 from leadscrew.adapters.sandboxes import choose
+from leadscrew.adapters.stores import inbox
 from leadscrew.adapters.stores.sqlite import SQLiteStore
 from leadscrew.config import Config
 from leadscrew.core.archive import Archive
