@@ -27,7 +27,8 @@ _MEASURED = """SELECT candidate.plan, idx, data FROM measured JOIN candidate ON 
 _VERDICTS = """SELECT plan, idx, klass, verdict.reason, champion, facts FROM verdict
   JOIN candidate ON candidate.id = verdict.candidate WHERE judgement = ? ORDER BY verdict.id"""
 _SPEND = """SELECT coalesce(sum(trials), 0), coalesce(sum(cpu_ms), 0), coalesce(sum(wall_ms), 0),
-  coalesce(sum(calls), 0), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0), coalesce(sum(micro_usd), 0), count(*) - count(micro_usd)
+  coalesce(sum(calls), 0), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0), coalesce(sum(micro_usd), 0),
+  count(*) - count(micro_usd)
   FROM trial"""
 
 

@@ -57,7 +57,8 @@ CREATE TABLE instance(id INTEGER PRIMARY KEY, split TEXT NOT NULL, dataset ANY N
 CREATE TABLE trial(id INTEGER PRIMARY KEY, key ANY NOT NULL, program ANY NOT NULL,
   instance INTEGER NOT NULL REFERENCES instance(id), repeat INTEGER NOT NULL, purpose TEXT NOT NULL,
   outcome TEXT NOT NULL, score ANY, correct INTEGER, costs ANY NOT NULL, message ANY NOT NULL,
-  output ANY NOT NULL, trace ANY NOT NULL, detail ANY NOT NULL, trials INTEGER NOT NULL, cpu_ms INTEGER NOT NULL, wall_ms INTEGER NOT NULL,
+  output ANY NOT NULL, trace ANY NOT NULL, detail ANY NOT NULL, trials INTEGER NOT NULL,
+  cpu_ms INTEGER NOT NULL, wall_ms INTEGER NOT NULL,
   calls INTEGER NOT NULL, tokens_in INTEGER NOT NULL, tokens_out INTEGER NOT NULL, micro_usd INTEGER,
   CHECK((outcome = 'ok') = (score IS NOT NULL))) STRICT;
 CREATE UNIQUE INDEX trial_key ON trial(key, purpose) WHERE outcome <> 'infra';

@@ -30,6 +30,8 @@ class SQLiteStore(Reader):
     disk however much it holds, so several plans should share one. Use one store from one thread at a time.
     """
 
+    _spend: Spend
+
     def __init__(
         self,
         folder: Path,
@@ -124,7 +126,7 @@ class SQLiteStore(Reader):
         return self._content.trace(digest)
 
     def prune_traces(self, keep: Container[str]) -> int:
-        """Drop the content of every trace that is not in `keep` (digests), leaving tombstones; return the bytes dropped."""
+        """Drop the content of every trace that is not in `keep` (digests), leaving tombstones; return its bytes."""
         return self._content.prune(keep)
 
     def add_plan(self, plan: StoredPlan) -> None:
@@ -309,7 +311,7 @@ class SQLiteStore(Reader):
         self._to_archive: list[str] = []
         self._last_names: tuple[tuple[str, ...], str | int] = ((), "")
         self._instances: dict[tuple[str, str, str], int] = {}
-        self._spend: Spend = self._summed_spend()
+        self._spend = self._summed_spend()
         if not self.readonly:
             for number, split, dataset, name in self._db.stream("SELECT id, split, dataset, name FROM instance"):
                 self._instances[split, text(dataset), text(name)] = number
