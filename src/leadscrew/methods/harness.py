@@ -130,7 +130,7 @@ class Harness:
         admitted = self._first(archive, ranked) if champion is None else self._against(archive, champion, ranked)
         promoted = best_of(archive, [c for c in ranked if admitted[c.id].decision == "promoted"])
         verdicts = tuple(
-            self._verdict(archive, c, ranked, admitted.get(c.id), promoted, founding=number == 0)
+            self._verdict(archive, number, c, ranked, admitted.get(c.id), promoted)
             for c in results.candidates
         )
         near = [v.candidate for v in verdicts if v.klass == "near_miss"]
@@ -191,16 +191,15 @@ class Harness:
     def _verdict(
         self,
         archive: Archive,
+        number: int,
         candidate: Candidate,
         ranked: Sequence[Candidate],
         admission: Admission | None,
         promoted: Candidate | None,
-        *,
-        founding: bool,
     ) -> Verdict:
         if admission is None:
-            return _unranked(candidate)
-        facts = self._facts(archive, candidate, admission, founding=founding)
+            return _unranked(candidate, self.iteration(number))
+        facts = self._facts(archive, number, candidate, admission)
         front = on_frontier(archive, candidate, ranked)
         facts["frontier"] = front
         if candidate is promoted:
@@ -213,15 +212,14 @@ class Harness:
         where = f"{'none' if front else 'another'} is at least as good in every objective"
         return Verdict(candidate.id, "frontier" if front else "dominated", f"{reason}; {where}", facts=facts)
 
-    def _facts(
-        self, archive: Archive, candidate: Candidate, admission: Admission, *, founding: bool
-    ) -> dict[str, Any]:
+    def _facts(self, archive: Archive, number: int, candidate: Candidate, admission: Admission) -> dict[str, Any]:
         """The numbers behind a verdict. Deltas are positive for an improvement, None with nothing to compare."""
         gain, value, best = archive.objectives[0].gain, value_of(candidate), archive.best
         base = next(iter(candidate.sources("base") or candidate.sources("parent")), None)
         parent = best_of(archive, [archive[base]]) if base is not None else None
-        baseline = None if founding else best_of(archive, founders(archive))
+        baseline = best_of(archive, founders(archive))
         return {
+            "iteration": self.iteration(number),
             "value": value,
             "best_before": best.value if best else None,
             "base": base,
@@ -280,8 +278,8 @@ class Harness:
         return tuple(dict.fromkeys(order))
 
 
-def _unranked(candidate: Candidate) -> Verdict:
-    facts = {"value": None, "delta": None, "delta_parent": None, "delta_baseline": None}
+def _unranked(candidate: Candidate, iteration: int) -> Verdict:
+    facts = {"iteration": iteration, "value": None, "delta": None, "delta_parent": None, "delta_baseline": None}
     val = candidate.evaluations.get("val")
     if candidate.status == "held":
         return Verdict(candidate.id, "held", candidate.reason or "waits for approval", facts=facts)
