@@ -7,6 +7,7 @@ import platform
 import shutil
 import sys
 import tempfile
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ def examine(cache: Path) -> dict[str, Any]:
     sandbox = _sandbox()
     return {
         "ok": sandbox["works"],
-        "version": _version(),
+        "version": version("leadscrew"),
         "python": f"{platform.python_version()} at {sys.executable}",
         "system": f"{platform.system()} {platform.release()}, {os.cpu_count()} processors, user {os.getuid()}",
         "sandbox": sandbox,
@@ -47,12 +48,6 @@ def _sandbox() -> dict[str, Any]:
         **{f"limit {name}": how for name, how in report.limits.items()},
         **({"warnings": list(report.warnings)} if report.warnings else {}),
     }
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("leadscrew")
 
 
 def _installed(*packages: str, remedy: str) -> str:
