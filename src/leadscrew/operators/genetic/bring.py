@@ -82,7 +82,7 @@ class Pair:
     def _serves(self, name: str, theirs: Sequence[Piece]) -> bool:
         """Whether the base's own definition can stand for the donor's."""
         ours = self.base.definers[name]
-        if [p.key for p in ours] == [p.key for p in theirs]:
+        if len(ours) == len(theirs) and all(a.same(b) for a, b in zip(ours, theirs, strict=True)):
             return True
         if len(ours) != 1 or len(theirs) != 1 or ours[0].kind != theirs[0].kind:
             return False
@@ -193,7 +193,9 @@ def place(base: Source, pieces: Sequence[Piece], anchor: Piece, brought: Brought
     """Return `pieces` with what was brought: definitions before `anchor`, imports after the imports at the top."""
     out = list(pieces)
     at = next(i for i, piece in enumerate(out) if piece is anchor)
-    out[at:at] = brought.pieces
+    for piece in brought.pieces:
+        out.insert(at, _spaced(base, out[:at], piece))
+        at += 1
     top = 0
     for i, piece in enumerate(out[:at]):
         if piece.kind == "import" or (i == top and piece.kind == "doc"):
@@ -208,6 +210,13 @@ def place(base: Source, pieces: Sequence[Piece], anchor: Piece, brought: Brought
         out.insert(where, base.piece(node))
         top += 1
     return out
+
+
+def _spaced(base: Source, before: Sequence[Piece], piece: Piece) -> Piece:
+    """Put a blank line above a piece that would stick to the end of a function or class."""
+    if not before or before[-1].kind not in ("def", "class") or not piece.text.partition("\n")[0].strip():
+        return piece
+    return Piece.of(base.newline * 2 + piece.text)
 
 
 def sweep(before: Sequence[Piece], after: list[Piece], elsewhere: frozenset[str]) -> list[Piece]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import hashlib
+import re
 import symtable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +13,7 @@ from functools import lru_cache
 from leadscrew.core.canonical import digest_of
 from leadscrew.core.program import Program
 
+_STAR = re.compile(rb"(?m)^[ \t]*from[ \t].*\bimport[ \t]*\*")
 _BUILTINS = frozenset(dir(builtins)) | {
     "__file__", "__name__", "__doc__", "__builtins__", "__spec__", "__loader__", "__package__", "__path__",
     "__annotations__", "__module__", "__qualname__", "__class__", "__dict__",
@@ -71,7 +73,7 @@ def problems(code: str | bytes) -> frozenset[str]:
     (['y', 'z'], ['a before its definition'])
     """
     tree = ast.parse(code)
-    if any(isinstance(n, ast.ImportFrom) and any(a.name == "*" for a in n.names) for n in ast.walk(tree)):
+    if _STAR.search(code if isinstance(code, bytes) else code.encode("utf-8", "replace")):
         return frozenset()
     whole = _facts(code)
     missing = {name for name in whole.uses if name not in whole.bound and name not in _BUILTINS}

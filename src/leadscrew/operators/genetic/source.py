@@ -1,10 +1,18 @@
-"""One Python file as a list of top-level pieces that can be edited, moved and rendered byte for byte."""
+"""One Python file as a list of top-level pieces that can be edited, moved and rendered byte for byte.
+
+Most pieces of a candidate are those of its parents. So names, digests and concrete syntax trees (LibCST, the costly
+part) are made per piece and kept by its text, and a new candidate costs one parse by `ast`.
+"""
 
 from __future__ import annotations
 
 import ast
+import hashlib
+import io
+import re
+import tokenize
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 
 import libcst as cst
@@ -16,56 +24,88 @@ Literal = cst.List | cst.Tuple | cst.Set | cst.Dict
 Entry = cst.BaseElement | cst.BaseDictElement
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Piece:
-    """One top-level statement: its node, its text with leading comments, its kind and its names."""
+    """One top-level statement: its text with the blank lines and comments above it, its kind, name and names.
 
-    node: Statement
+    `kind` is `def`, `class`, `const` (one plain name assigned), `import`, `doc` or `other`; `name` is what a `def`,
+    `class` or `const` binds, else empty.
+    """
+
     text: str
     kind: str
-    """`def`, `class`, `const` (one plain name assigned), `import`, `doc` or `other`."""
+    name: str
     facts: Facts
 
-    @cached_property
-    def key(self) -> str:
-        """The syntax tree as text: equal for pieces that differ in layout only."""
-        return ast.dump(ast.parse(self.text))
+    @classmethod
+    def of(cls, text: str) -> Piece:
+        """Read the text of one statement; raises `SyntaxError`."""
+        return cls(text, *_kind(text), facts(text))
 
     @property
-    def name(self) -> str:
-        """What a `def`, `class` or `const` binds; empty for any other piece."""
-        if isinstance(self.node, (cst.FunctionDef, cst.ClassDef)):
-            return self.node.name.value
-        target = _target(self.node)
-        return target.value if target is not None and self.kind == "const" else ""
+    def node(self) -> Statement:
+        """The concrete syntax tree, parsed at first need and shared by pieces of the same text."""
+        return _statement(self.text)
+
+    @property
+    def key(self) -> str:
+        """The syntax tree as text: equal for pieces that differ in layout only."""
+        return _key(self.text)
+
+    def same(self, other: Piece) -> bool:
+        """Say whether two pieces differ in layout at most."""
+        return self.text == other.text or self.key == other.key
+
+    @property
+    def numbers(self) -> tuple[cst.CSTNode, ...]:
+        """The numbers and switches of the piece, but none in imports, annotations and patterns."""
+        return () if self.kind in ("import", "doc") else _numbers(self.text)
 
     @property
     def literal(self) -> Literal | None:
         """The collection literal that a `const` assigns, if it does."""
-        value = _value(self.node) if self.kind == "const" else None
-        return value if isinstance(value, (cst.List, cst.Tuple, cst.Set, cst.Dict)) else None
+        return _literal(self.text) if self.kind == "const" else None
 
 
 @dataclass(frozen=True)
 class Source:
-    """A parsed file. `imports` maps a name to the one import line that binds it."""
+    """A file cut into pieces. `imports` maps a name to the one import line that binds it."""
 
-    module: cst.Module
+    head: bytes
+    encoding: str
     pieces: tuple[Piece, ...]
-    imports: dict[str, str] = field(default_factory=dict)
+    foot: str
+    newline: str
+    indent: str
+    open_end: bool
+    """Whether the last line has no line end."""
+
+    @cached_property
+    def module(self) -> cst.Module:
+        """An empty module with this file's habits, to render nodes with."""
+        return cst.Module([], default_indent=self.indent, default_newline=self.newline)
+
+    @cached_property
+    def imports(self) -> dict[str, str]:
+        """The import line of each name that an import at the top level binds."""
+        found: dict[str, str] = {}
+        for piece in self.pieces:
+            if piece.kind == "import":
+                found.update(_import_lines(piece.text))
+        return found
 
     @cached_property
     def definers(self) -> dict[str, list[Piece]]:
         """The pieces that bind each name."""
         table: dict[str, list[Piece]] = {}
         for piece in self.pieces:
-            for name in piece.facts.bound:
+            for name in sorted(piece.facts.bound):
                 table.setdefault(name, []).append(piece)
         return table
 
     @cached_property
     def named(self) -> dict[str, Piece]:
-        """The `def`, `class` and `const` pieces by name; names bound more than once are left out."""
+        """The `def`, `class` and `const` pieces by name, in order; names bound more than once are left out."""
         return {p.name: p for p in self.pieces if p.name and len(self.definers[p.name]) == 1}
 
     @cached_property
@@ -75,8 +115,7 @@ class Source:
 
     def piece(self, node: Statement) -> Piece:
         """Make a piece of `node`, rendered in this file's indentation and line ends; raises `SyntaxError`."""
-        text = self.module.code_for_node(node)
-        return Piece(node, text, _kind(node), facts(text))
+        return Piece.of(self.module.code_for_node(node))
 
     def code(self, node: cst.CSTNode) -> str:
         """Return the text of a node."""
@@ -84,39 +123,111 @@ class Source:
 
     def render(self, pieces: Sequence[Piece]) -> bytes:
         """Return the file with these pieces in place of its own."""
-        module = self.module
-        text = "".join(
-            [
-                *(module.code_for_node(line) for line in module.header),
-                *(piece.text for piece in pieces),
-                *(module.code_for_node(line) for line in module.footer),
-            ]
-        )
-        if not module.has_trailing_newline and text.endswith(module.default_newline):
-            text = text[: -len(module.default_newline)]
-        return text.encode(module.encoding)
+        text = "".join(piece.text for piece in pieces) + self.foot
+        if self.open_end and text.endswith(self.newline):
+            text = text[: -len(self.newline)]
+        return self.head + text.encode(self.encoding)
 
     def replaced(self, old: Piece, new: Piece) -> list[Piece]:
         """Return the pieces with one of them exchanged."""
         return [new if piece is old else piece for piece in self.pieces]
 
 
-@lru_cache(maxsize=48)
+@lru_cache(maxsize=256)
 def parse(data: bytes) -> Source | None:
-    """Parse a file; None if it is no valid Python, or would not come back byte for byte."""
+    """Cut a file into pieces; None if it is no valid Python or would not come back byte for byte."""
     try:
-        ast.parse(data)
-        module = cst.parse_module(data)
-        bare = Source(module, ())
-        pieces = tuple(bare.piece(node) for node in module.body)
-        imports: dict[str, str] = {}
-        for piece in pieces:
-            if piece.kind == "import":
-                imports.update(_import_lines(ast.parse(piece.text)))
-        source = replace(bare, pieces=pieces, imports=imports)
-        return source if source.render(pieces) == data else None
-    except (cst.ParserSyntaxError, SyntaxError, ValueError, LookupError, RecursionError):
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        mark = b""
+        if encoding == "utf-8-sig":
+            mark, encoding = data[:3], "utf-8"
+        text = data[len(mark) :].decode(encoding)
+        tree = ast.parse(text)
+        source = _cut(text, tree, mark, encoding)
+        return source if source.render(source.pieces) == data else None
+    except (SyntaxError, ValueError, LookupError, RecursionError):
         return None
+
+
+def _cut(text: str, tree: ast.Module, mark: bytes, encoding: str) -> Source:
+    rows = re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)
+    newline = next((end for end in ("\r\n", "\n", "\r") if rows and rows[0].endswith(end)), "\n")
+    open_end = bool(rows) and not rows[-1].endswith(("\r", "\n"))
+    if open_end:
+        rows[-1] += newline
+    spans: list[list[int]] = []
+    for node in tree.body:
+        start = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+        end = node.end_lineno or start
+        if spans and start <= spans[-1][1]:
+            spans[-1][1] = max(end, spans[-1][1])
+        else:
+            spans.append([start, end])
+    first = spans[0][0] - 1 if spans else len(rows)
+    pieces: list[Piece] = []
+    at = first
+    for _, end in spans:
+        pieces.append(Piece.of("".join(rows[at:end])))
+        at = end
+    head = mark + "".join(rows[:first]).encode(encoding)
+    foot = "".join(rows[at:])
+    if open_end and not spans:
+        head, open_end = mark + text.encode(encoding), False
+    return Source(head, encoding, tuple(pieces), foot, newline, _indent(rows, tree), open_end)
+
+
+def _indent(rows: Sequence[str], tree: ast.Module) -> str:
+    for node in tree.body:
+        inner = getattr(node, "body", None)
+        if isinstance(inner, list) and inner and isinstance(inner[0], ast.stmt) and inner[0].lineno > node.lineno:
+            row = rows[inner[0].lineno - 1]
+            blank = row[: len(row) - len(row.lstrip(" \t"))]
+            if blank:
+                return blank
+    return "    "
+
+
+@lru_cache(maxsize=2048)
+def _kind(text: str) -> tuple[str, str]:
+    body = ast.parse(text).body
+    node = body[0] if len(body) == 1 else None
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return "def", node.name
+    if isinstance(node, ast.ClassDef):
+        return "class", node.name
+    if all(isinstance(part, (ast.Import, ast.ImportFrom)) for part in body):
+        return "import", ""
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+        return "const", node.targets[0].id
+    if isinstance(node, ast.AnnAssign) and node.value is not None and isinstance(node.target, ast.Name):
+        return "const", node.target.id
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+        return "doc", ""
+    return "other", ""
+
+
+@lru_cache(maxsize=512)
+def _statement(text: str) -> Statement:
+    return cst.parse_module(text).body[0]
+
+
+@lru_cache(maxsize=2048)
+def _key(text: str) -> str:
+    return hashlib.sha256(ast.dump(ast.parse(text)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@lru_cache(maxsize=512)
+def _numbers(text: str) -> tuple[cst.CSTNode, ...]:
+    found: list[cst.CSTNode] = []
+    barred: set[int] = set()
+    for node, parent in walk(_statement(text)):
+        if id(parent) in barred or isinstance(node, (cst.Annotation, cst.MatchPattern)):
+            barred.add(id(node))
+        elif isinstance(node, (cst.Integer, cst.Float)):
+            found.append(node)
+        elif isinstance(node, cst.Name) and node.value in ("True", "False"):
+            found.append(node)
+    return tuple(found)
 
 
 def entries(literal: Literal) -> Sequence[Entry]:
@@ -126,8 +237,12 @@ def entries(literal: Literal) -> Sequence[Entry]:
 
 def entry_key(entry: Entry) -> str:
     """Return what makes an element the same as another one: the key of a dictionary's, else the whole element."""
-    node: cst.CSTNode = entry.key if isinstance(entry, cst.DictElement) else entry.value
-    return ast.dump(ast.parse(f"({_BARE.code_for_node(node)}\n)", mode="eval"))
+    return _expression_key(_BARE.code_for_node(entry.key if isinstance(entry, cst.DictElement) else entry.value))
+
+
+@lru_cache(maxsize=1024)
+def _expression_key(code: str) -> str:
+    return ast.dump(ast.parse(f"({code}\n)", mode="eval"))
 
 
 def entry_text(entry: Entry) -> str:
@@ -178,60 +293,59 @@ def without(literal: Literal, index: int) -> list[Entry]:
     return kept
 
 
-def walk(
-    node: cst.CSTNode, parents: tuple[cst.CSTNode, ...] = ()
-) -> Iterator[tuple[cst.CSTNode, tuple[cst.CSTNode, ...]]]:
-    """Yield every node but white space, with its ancestors, in source order."""
-    yield node, parents
-    inner = (*parents, node)
-    for child in node.children:
-        if not isinstance(child, (cst.BaseParenthesizableWhitespace, cst.TrailingWhitespace, cst.EmptyLine, cst.Comma)):
-            yield from walk(child, inner)
+def walk(node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.CSTNode | None]]:
+    """Yield every node but white space and punctuation, with its parent, in source order."""
+    stack: list[tuple[cst.CSTNode, cst.CSTNode | None]] = [(node, None)]
+    while stack:
+        current, parent = stack.pop()
+        yield current, parent
+        found: list[tuple[cst.CSTNode, cst.CSTNode | None]] = []
+        for name in _parts(type(current)):
+            value = getattr(current, name)
+            if isinstance(value, cst.CSTNode):
+                found.append((value, current))
+            elif isinstance(value, (list, tuple)):
+                found += [(part, current) for part in value if isinstance(part, cst.CSTNode)]
+        stack.extend(reversed(found))
+
+
+@lru_cache(maxsize=512)
+def _parts(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    # CSTNode.children runs a visitor for each node, ten times slower than reading the fields.
+    skipped = (
+        "whitespace",
+        "leading",
+        "lpar",
+        "rpar",
+        "comma",
+        "semicolon",
+        "header",
+        "footer",
+        "lines_after",
+        "indent",
+    )
+    return tuple(f.name for f in fields(kind) if not f.name.startswith(skipped))
 
 
 _BARE = cst.Module([])
 
 
-def _kind(node: Statement) -> str:
-    if isinstance(node, cst.FunctionDef):
-        return "def"
-    if isinstance(node, cst.ClassDef):
-        return "class"
-    if isinstance(node, cst.SimpleStatementLine):
-        if all(isinstance(small, (cst.Import, cst.ImportFrom)) for small in node.body):
-            return "import"
-        if _target(node) is not None:
-            return "const"
-        first = node.body[0] if node.body else None
-        if isinstance(first, cst.Expr) and isinstance(first.value, (cst.SimpleString, cst.ConcatenatedString)):
-            return "doc"
-    return "other"
-
-
-def _target(node: Statement) -> cst.Name | None:
-    if not isinstance(node, cst.SimpleStatementLine) or len(node.body) != 1:
-        return None
-    small = node.body[0]
-    if isinstance(small, cst.Assign) and len(small.targets) == 1 and isinstance(small.targets[0].target, cst.Name):
-        return small.targets[0].target
-    if isinstance(small, cst.AnnAssign) and small.value is not None and isinstance(small.target, cst.Name):
-        return small.target
-    return None
-
-
-def _value(node: Statement) -> cst.BaseExpression | None:
+@lru_cache(maxsize=512)
+def _literal(text: str) -> Literal | None:
+    node = _statement(text)
     small = node.body[0] if isinstance(node, cst.SimpleStatementLine) and node.body else None
-    return small.value if isinstance(small, (cst.Assign, cst.AnnAssign)) else None
+    value = small.value if isinstance(small, (cst.Assign, cst.AnnAssign)) else None
+    return value if isinstance(value, (cst.List, cst.Tuple, cst.Set, cst.Dict)) else None
 
 
-def _import_lines(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
+@lru_cache(maxsize=512)
+def _import_lines(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            origin = "." * node.level + (node.module or "") if isinstance(node, ast.ImportFrom) else ""
             for alias in node.names:
-                line = f"import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
-                yield (alias.asname or alias.name.split(".")[0]), line
-        elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                origin = "." * node.level + (node.module or "")
-                line = f"from {origin} import {alias.name}" + (f" as {alias.asname}" if alias.asname else "")
-                yield (alias.asname or alias.name), line
+                line = (f"from {origin} " if origin else "") + f"import {alias.name}"
+                bound = alias.name if origin else alias.name.split(".")[0]
+                found[alias.asname or bound] = line + (f" as {alias.asname}" if alias.asname else "")
+    return found

@@ -8,7 +8,7 @@ import random
 import libcst as cst
 
 from leadscrew.operators.genetic.scene import Scene, Step
-from leadscrew.operators.genetic.source import Piece, Source, parse, walk
+from leadscrew.operators.genetic.source import Piece, Source, parse
 
 LARGEST = 1_000_000
 
@@ -16,7 +16,7 @@ LARGEST = 1_000_000
 def constant(scene: Scene) -> Step | None:
     """Change one to three constants of a file: numbers a little, switches to their opposite.
 
-    Numbers in module-level assignments are four times as likely as others. Short strings of module-level assignments
+    Numbers in module-level assignments are eight times as likely as others. Short strings of module-level assignments
     are exchanged with a donor's of the same name.
     """
     chosen = scene.choose()
@@ -30,10 +30,10 @@ def constant(scene: Scene) -> Step | None:
     pieces = list(source.pieces)
     said: list[str] = []
     for _ in range(scene.rng.choice((1, 1, 2, 3))):
-        sites = [(i, node) for i, piece in enumerate(pieces) for node in numbers(piece)]
+        sites = [(i, node) for i, piece in enumerate(pieces) for node in piece.numbers]
         if not sites:
             break
-        weights = [4.0 if pieces[i].kind == "const" else 1.0 for i, _ in sites]
+        weights = [8.0 if pieces[i].kind == "const" else 1.0 for i, _ in sites]
         i, node = scene.rng.choices(sites, weights)[0]
         new = perturbed(node, scene.rng)
         if new is None:
@@ -48,19 +48,6 @@ def constant(scene: Scene) -> Step | None:
     return Step(
         {path: source.render(pieces)}, f"change constants of {scene.labels[0]} ({'; '.join(said)})", components=names
     )
-
-
-def numbers(piece: Piece) -> list[cst.CSTNode]:
-    """Return the numbers and switches of a piece, but none in imports, annotations and pattern matches."""
-    if piece.kind in ("import", "doc"):
-        return []
-    found: list[cst.CSTNode] = []
-    for node, parents in walk(piece.node):
-        number = isinstance(node, (cst.Integer, cst.Float))
-        switch = isinstance(node, cst.Name) and node.value in ("True", "False")
-        if (number or switch) and not any(isinstance(p, (cst.Annotation, cst.MatchCase)) for p in parents):
-            found.append(node)
-    return found
 
 
 def perturbed(node: cst.CSTNode, rng: random.Random) -> cst.CSTNode | None:
@@ -110,7 +97,7 @@ def _text(scene: Scene, path: str, source: Source) -> Step | None:
     pairs = [
         (ours, theirs)
         for name, ours in source.named.items()
-        if (theirs := donor.named.get(name)) and _short(ours) and _short(theirs) and ours.key != theirs.key
+        if (theirs := donor.named.get(name)) and _short(ours) and _short(theirs) and not ours.same(theirs)
     ]
     if not pairs:
         return None

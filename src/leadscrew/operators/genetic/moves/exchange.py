@@ -17,7 +17,7 @@ from leadscrew.operators.genetic.bring import (
     renamed,
     sweep,
 )
-from leadscrew.operators.genetic.moves.graft import outside
+from leadscrew.operators.genetic.moves.graft import offered, outside
 from leadscrew.operators.genetic.names import facts
 from leadscrew.operators.genetic.scene import Scene, Step
 from leadscrew.operators.genetic.source import Piece
@@ -26,7 +26,8 @@ from leadscrew.operators.genetic.source import Piece
 def exchange(scene: Scene) -> Step | None:
     """Replace a definition by a donor's: mostly the one of the same name, sometimes another that can be called alike.
 
-    Of two classes of the same name either the whole or one method is taken. What the new code needs comes along.
+    Of two classes of the same name either the whole or one method is taken, of others one method mostly. What the new
+    code needs comes along. Collections that name definitions are left to `graft` and `drop`.
     """
     drawn = scene.choose_pair()
     if drawn is None:
@@ -37,7 +38,11 @@ def exchange(scene: Scene) -> Step | None:
     same = [
         (ours, theirs)
         for name, ours in base.named.items()
-        if (theirs := donor.named.get(name)) and theirs.kind == ours.kind and theirs.key != ours.key
+        if (theirs := donor.named.get(name))
+        and theirs.kind == ours.kind
+        and not ours.same(theirs)
+        and not offered(base, donor, name)
+        and not offered(donor, base, name)
     ]
     if not same or scene.rng.random() < 0.15:
         same = [
@@ -50,7 +55,7 @@ def exchange(scene: Scene) -> Step | None:
         return None
     ours, theirs = scene.rng.choice(same)
     try:
-        if ours.kind == "class" and ours.name == theirs.name and scene.rng.random() < 0.5:
+        if ours.kind == "class" and scene.rng.random() < (0.5 if ours.name == theirs.name else 0.8):
             return _method(scene, pair, number, ours, theirs)
         return _whole(scene, pair, number, ours, theirs)
     except Clash:
@@ -78,13 +83,15 @@ def _method(scene: Scene, pair: Pair, number: int, ours: Piece, theirs: Piece) -
     extra = _helpers(name, left, right, pair)
     texts = [pair.base.code(right[n]) for n in (name, *extra)]
     needs = frozenset().union(*(facts(text).uses for text in texts))
-    brought = pair.bring(needs, keep=[ours.name])
+    brought = pair.bring(needs, keep=[ours.name, theirs.name])
+    if ours.name != theirs.name and theirs.name in needs:
+        raise Clash(theirs.name)
     if any(facts(text).inner & brought.renames.keys() for text in texts):
         raise Clash(name)
     body = [renamed(right[name], brought.renames) if part is left[name] else part for part in ours.node.body.body]
     body += [renamed(right[n], brought.renames) for n in extra]
     node = ours.node.with_changes(body=ours.node.body.with_changes(body=body))
-    return _finish(scene, pair, number, ours, pair.base.piece(node), brought, f"{ours.name}.{name}")
+    return _finish(scene, pair, number, ours, pair.base.piece(node), brought, f"{theirs.name}.{name}", f".{name}")
 
 
 def _helpers(name: str, left: dict[str, cst.FunctionDef], right: dict[str, cst.FunctionDef], pair: Pair) -> list[str]:
@@ -101,10 +108,13 @@ def _helpers(name: str, left: dict[str, cst.FunctionDef], right: dict[str, cst.F
     return found[1:]
 
 
-def _finish(scene: Scene, pair: Pair, number: int, ours: Piece, new: Piece, brought: Brought, called: str) -> Step:
+def _finish(
+    scene: Scene, pair: Pair, number: int, ours: Piece, new: Piece, brought: Brought, called: str, part: str = ""
+) -> Step:
     pieces = place(pair.base, pair.base.pieces, ours, brought)
     pieces = [new if piece is ours else piece for piece in pieces]
     pieces = sweep(pair.base.pieces, pieces, outside(scene, pair.base_path))
-    text = f"replace {ours.kind} {ours.name} of {scene.labels[0]} by {called} of {scene.labels[number + 1]}"
+    what = "method" if part else ours.kind
+    text = f"replace {what} {ours.name}{part} of {scene.labels[0]} by {called} of {scene.labels[number + 1]}"
     files = {pair.base_path: pair.base.render(pieces), **brought.files}
     return Step(files, text, frozenset([number]), (called,))

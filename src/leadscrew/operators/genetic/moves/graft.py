@@ -28,12 +28,17 @@ def graft(scene: Scene) -> Step | None:
     Mostly one element, sometimes the union of both collections, sometimes in place of an element of the base. Where no
     collection has anything to give, one definition that the base lacks is brought as material for later moves.
     """
-    drawn = scene.choose_pair()
-    if drawn is None:
-        return None
-    path, base, number, donor_path, donor = drawn
+    offers: dict[str, list[Entry]] = {}
+    # A second and third look, as the donor drawn first may have nothing that the base lacks.
+    for _ in range(3):
+        drawn = scene.choose_pair()
+        if drawn is None:
+            return None
+        path, base, number, donor_path, donor = drawn
+        offers = {name: lacking for name in base.named if (lacking := offered(base, donor, name))}
+        if offers:
+            break
     pair = Pair(base, path, donor, donor_path, scene.donors[number], scene, share=scene.rng.random() < 0.5)
-    offers = {name: lacking for name in sorted(base.named) if (lacking := offered(base, donor, name))}
     try:
         if not offers:
             return _loose(scene, pair, number)
@@ -41,7 +46,7 @@ def graft(scene: Scene) -> Step | None:
         lacking = offers[name]
         whole = len(lacking) > 1 and scene.rng.random() < 0.25
         chosen = lacking if whole else [scene.rng.choice(lacking)]
-        swap = not whole and len(entries_of(base, name)) > 1 and scene.rng.random() < 0.3
+        swap = not whole and len(entries_of(base, name)) > 1 and scene.rng.random() < 0.2
         return enter(scene, pair, number, name, chosen, swap)
     except Clash:
         return None

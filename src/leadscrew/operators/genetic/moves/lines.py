@@ -50,11 +50,11 @@ def strings(piece: Piece) -> list[cst.SimpleString]:
         return []
     return [
         node
-        for node, parents in walk(piece.node)
+        for node, parent in walk(piece.node)
         if isinstance(node, cst.SimpleString)
         and "\n" in node.value
         and _TRIPLE.fullmatch(node.value)
-        and not (parents and isinstance(parents[-1], cst.Expr))
+        and not isinstance(parent, cst.Expr)
     ]
 
 

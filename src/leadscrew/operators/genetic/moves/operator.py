@@ -40,8 +40,8 @@ def operator(scene: Scene) -> Step | None:
         return None
     piece = scene.rng.choices(pieces, [len(p.text) for p in pieces])[0]
     sites: list[cst.CSTNode] = []
-    for node, parents in walk(piece.node):
-        called = parents and isinstance(parents[-1], cst.Call) and parents[-1].func is node
+    for node, parent in walk(piece.node):
+        called = isinstance(parent, cst.Call) and parent.func is node
         if type(node) in SWAPS or (called and isinstance(node, cst.Name) and node.value in NAMES):
             sites.append(node)
     if not sites:

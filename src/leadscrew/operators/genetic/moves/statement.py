@@ -23,7 +23,7 @@ def statement(scene: Scene) -> Step | None:
     sites: list[tuple[cst.IndentedBlock, int]] = []
     for node, _ in walk(piece.node):
         if isinstance(node, cst.IndentedBlock) and len(node.body) > 1:
-            sites += [(node, i) for i, part in enumerate(node.body) if _simple(part)]
+            sites += [(node, i) for i, part in enumerate(node.body) if _simple(part) and not _ends(part)]
     if not sites:
         return None
     block, index = scene.rng.choice(sites)
@@ -31,8 +31,6 @@ def statement(scene: Scene) -> Step | None:
     old = body[index]
     assert isinstance(old, cst.SimpleStatementLine)
     kind = scene.rng.choice(("delete", "duplicate", "move"))
-    if kind == "duplicate" and isinstance(old.body[-1], _ENDS):
-        kind = "delete"
     if kind == "delete":
         del body[index]
     elif kind == "duplicate":
@@ -53,6 +51,11 @@ def _simple(part: cst.BaseStatement | cst.BaseSmallStatement) -> bool:
         return False
     first = part.body[0]
     return not (isinstance(first, cst.Expr) and isinstance(first.value, (cst.SimpleString, cst.ConcatenatedString)))
+
+
+def _ends(part: cst.BaseStatement | cst.BaseSmallStatement) -> bool:
+    # Without its last return or break a block hardly ever does anything of use.
+    return isinstance(part, cst.SimpleStatementLine) and isinstance(part.body[-1], _ENDS)
 
 
 def _short(code: str) -> str:
