@@ -14,8 +14,8 @@ from leadscrew.ports import Domain, Method
 def estimate(config: Config, domain: Domain, method: Method) -> dict[str, Any]:
     """Return the trials that a run would take, from `trials_low` to `trials_high`, and what they are made of.
 
-    The low end is every proposal leaving the ladder on its first rung. `plans` and `per_plan` are 0 where the method does
-    not say how often it asks, or for how many. The test split stays unread, so what `finalize` takes is not in it.
+    The low end is every proposal leaving the ladder on its first rung. `plans` and `per_plan` are 0 where the method
+    does not say how often it asks, or for how many. The test split stays unread: what `finalize` takes is not in it.
     """
     e = config.evaluation
     val = len(domain.instances("val"))
