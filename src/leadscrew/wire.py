@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import platform
@@ -22,7 +23,7 @@ from leadscrew.core.program import EVERYTHING, Program, Region
 from leadscrew.core.proposal import Claim, Edge, Edit, Proposal
 from leadscrew.core.task import SPLITS, Instance, Split
 from leadscrew.core.trial import Outcome
-from leadscrew.engine.bench import RunBench, Submissions
+from leadscrew.engine.bench import RunBench, Submissions, Submissions
 from leadscrew.engine.check import CheckSettings
 from leadscrew.engine.commit import Committer
 from leadscrew.engine.evaluate import EvaluationSettings, Evaluator
@@ -50,8 +51,8 @@ def cache_folder() -> Path:
 class Prepared:
     """What is known of a domain's data before a run: size and digest per split. Test rows stay in the process that read them."""
 
-    sizes: dict[str, int]
-    digests: dict[str, str]
+    sizes: dict[Split, int]
+    digests: dict[Split, str]
     scanned: int
 
 
@@ -79,7 +80,7 @@ def _prepare_child(domain: Domain, mounted: list[str], send: Any) -> None:
     from leadscrew.adapters.sandboxes.scan import scan
 
     try:
-        sizes: dict[str, int] = {}
+        sizes: dict[Split, int] = {}
         ids: set[str] = set()
         for split in SPLITS:
             instances = domain.instances(split)
@@ -94,7 +95,7 @@ def _prepare_child(domain: Domain, mounted: list[str], send: Any) -> None:
                 "val to choose by, test to believe the choice."
             )
         digests = {split: domain.split_digest(split) for split in SPLITS}
-        probes = [text for split in ("val", "test") for text in domain.probes(split)]  # type: ignore[arg-type]
+        probes = [text for split in SPLITS[1:] for text in domain.probes(split)]
         scan(probes, mounted)
         send.send(Prepared(sizes, digests, len(probes)))
     except DomainError as error:
@@ -126,9 +127,8 @@ class Assembly:
         config = self.config
         proposer = proposer or load_proposer(config)
         names = data_names(self.domain, self.evaluator.splits)
-        history = History(self.store, self.domain, self.method.evidence)
+        history = History(self.store, self.domain, self.method.evidence, splits=self.evaluator.splits)
         region = Region(config.program.region.include, config.program.region.exclude)
-        reads_files = proposer.name == "external"
         return Engine(
             method=self.method,
             domain=self.domain,
@@ -153,7 +153,6 @@ class Assembly:
             region=region if region != Region() else EVERYTHING,
             unseal=self.unseal,
             layout=lambda bench, folder: lay_out(history, bench, folder),
-            applied=history.update if reads_files else lambda archive: None,
             observe=self.observe,
         )
 
@@ -198,9 +197,40 @@ def _submitted(folder: Path, message: Message, bench: RunBench) -> Proposal:
 
 
 def lay_out(history: History, bench: RunBench, folder: Path) -> None:
-    """Write the history and the instructions for whoever works on a bench."""
+    """Write the history, the skill text and a prompt that carries paths only, for whoever works on a bench."""
     history.update(bench.archive)
-    history.instructions(bench, folder)
+    skill = Path(__file__).parent / "templates" / "harness" / "skill.md"
+    (folder / "SKILL.md").write_text(skill.read_text("utf-8"), encoding="utf-8")
+    prompt = {
+        "plan": bench.number,
+        "candidates_wanted": bench.plan.count,
+        "skill": "SKILL.md",
+        "history": os.path.relpath(history.folder, folder),
+        "programs": "programs/",
+        "deliver": PENDING,
+        "entry": bench.domain.interface.entry,
+        "operation": bench.domain.interface.operation,
+        "notes": list(bench.notes),
+    }
+    (folder / "prompt.json").write_text(json.dumps(prompt, indent=2) + "\n", encoding="utf-8")
+
+
+def hand_bench(store: SQLiteStore, archive: Archive, domain: Domain, method: Method, folder: Path) -> None:
+    """Lay out a bench outside the run's plans, for somebody who wants to try something by hand."""
+    bench = RunBench(
+        number=archive.plans_applied,
+        plan=Edit("submitted"),
+        archive=archive,
+        domain=domain,
+        evidence=method.evidence,
+        notes=[str(data.get("text", "")) for _, _, data in store.events("note")],
+        store=store,
+        seed=0,
+        submissions=Submissions(),
+        unseal=lambda message, bench: (),
+        layout=lambda bench, place: lay_out(History(store, domain, method.evidence), bench, place),
+    )
+    bench.folder(folder)
 
 
 def assemble(
@@ -235,6 +265,7 @@ def assemble(
             gate_margin=config.evaluation.gate_margin,
             repeats=config.evaluation.repeats,
             fresh=config.evaluation.fresh,
+            train_log=config.evaluation.train_log,
         ),
         limits=limits,
         runtime=f"{report.name}:python-{platform.python_version()}",
@@ -312,26 +343,6 @@ def data_names(domain: Domain, splits: Mapping[Split, Sequence[Instance]]) -> Da
 def load_run(store: SQLiteStore, domain: Domain) -> Archive:
     """Return the archive of a stored run."""
     return load_archive(store, domain.objectives)
-
-
-def hand_bench(store: Store, archive: Archive, domain: Domain, method: Method, folder: Path) -> None:
-    """Lay out a bench beside the run's plans, from a store opened for reading."""
-    bench = RunBench(
-        number=archive.plans_applied,
-        plan=Edit("submitted"),
-        archive=archive,
-        domain=domain,
-        evidence=method.evidence,
-        notes=[str(data.get("text", "")) for _, _, data in store.events("note")],
-        store=store,
-        seed=0,
-        submissions=Submissions(),
-        unseal=lambda message, bench: (),
-    )
-    champion = [archive.champion.id] if archive.champion is not None else []
-    for base in dict.fromkeys([*champion, *(c.id for c in archive.frontier()[:5])]):
-        write_folder(bench.program(base), folder / "programs" / base)
-    lay_out(History(store, domain, method.evidence), bench, folder)
 
 
 def open_store(folder: Path, *, readonly: bool = True) -> Store:

@@ -85,10 +85,10 @@ class RunBench:
         """Return a stored trace."""
         return self._store.trace(digest)
 
-    def folder(self) -> Path:
-        """Lay the bench out under the run folder once, and return it."""
+    def folder(self, place: Path | None = None) -> Path:
+        """Lay the bench out once, in `place` or under the run folder, and return where."""
         if self._folder is None:
-            folder = self._store.path / "benches" / str(self.number)
+            folder = place or self._store.path / "benches" / str(self.number)
             folder.mkdir(parents=True, exist_ok=True)
             for parent in self.plan.parents or _default_bases(self.archive):
                 write_folder(self.program(parent), folder / "programs" / parent)

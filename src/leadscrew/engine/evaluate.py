@@ -30,6 +30,8 @@ class EvaluationSettings:
     gate_margin: float = 0.05
     repeats: int = 1
     fresh: bool = False
+    train_log: bool = True
+    """Whether what an online learner predicts on train is scored and stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +374,7 @@ class _Work:
 
     async def _train_row(self, reply: BoxReply) -> None:
         instance = self._owner._train_by_id.get(reply.key)
-        if instance is None:
+        if instance is None or not self._owner.settings.train_log:
             return
         due = self._owner._due(self._exposed.digest, instance, 0)
         known = self._owner.store.find_trial(due.key)

@@ -92,7 +92,6 @@ class Engine:
         region: Region = EVERYTHING,
         unseal: Callable[[Message, RunBench], Sequence[Proposal]],
         layout: Layout | None = None,
-        applied: Callable[[Archive], None] = lambda archive: None,
         observe: Observer = lambda event: None,
     ) -> None:
         self.method, self.domain, self.store, self.meter = method, domain, store, meter
@@ -100,7 +99,7 @@ class Engine:
         self._proposers, self._evaluator, self._executor = proposers, evaluator, executor
         self._committer, self._seed, self._settings, self._check = committer, seed, settings, check
         self._region = region
-        self._unseal, self._layout, self._applied, self._observe = unseal, layout, applied, observe
+        self._unseal, self._layout, self._observe = unseal, layout, observe
         self._submissions = Submissions()
         self._inbox = Inbox(store, self._submissions)
         self._flying: dict[int, _Flight] = {}
@@ -366,7 +365,6 @@ class Engine:
         for record in judgement.records:
             self.archive.remember(record)
         self.archive.plan_applied()
-        self._applied(self.archive)
         for candidate in results.candidates:
             self._observe(Event("candidate", {"candidate": candidate, "verdict": self.archive.verdict(candidate.id)}))
         self._observe(Event("verdict", {"plan": number, "judgement": judgement, "archive": self.archive}))
