@@ -24,9 +24,11 @@ import sysconfig
 from pathlib import Path
 
 LEFT_OUT = frozenset(
-    "test tests idlelib tkinter turtledemo ensurepip site-packages dist-packages lib2to3 pydoc_data __pycache__ "
-    "lib-dynload __phello__ turtle.py antigravity.py this.py venv distutils".split()
-)
+    (
+        "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "site-packages", "dist-packages", "lib2to3",
+        "pydoc_data", "__pycache__", "lib-dynload", "__phello__", "turtle.py", "antigravity.py", "this.py", "venv",
+    )
+)  # fmt: skip
 """Folders and files that no program needs in a box, or that hold documentation as data."""
 
 LEFT_OUT_EXTENSIONS = re.compile(r"^(_test|_ctypes_test|xx|_xx|_tkinter)")
@@ -116,12 +118,12 @@ def build(dest: Path) -> None:
         "libraries": sorted(found),
     }
     (dest / "layout.json").write_text(json.dumps(layout, indent=1))
-    for folder, _, files in os.walk(dest):
-        os.chmod(folder, 0o755)
+    for top, _, files in os.walk(dest):
+        os.chmod(top, 0o755)
         for file in files:
-            path = os.path.join(folder, file)
-            if not os.path.islink(path):
-                os.chmod(path, 0o755 if os.path.dirname(path) == str(dest / "bin") or ".so" in file else 0o644)
+            place = os.path.join(top, file)
+            if not os.path.islink(place):
+                os.chmod(place, 0o755 if top == str(dest / "bin") or ".so" in file else 0o644)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ _count = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Folders under which groups can be made: one that does everything (version 2) or one per controller (version 1)."""
+    """Folders under which groups can be made: the same for everything (version 2) or one per controller (version 1)."""
 
     version: int
     parents: Mapping[str, str]
@@ -40,7 +40,7 @@ class Cgroup:
 
     def __init__(self, places: Places, limits: Limits) -> None:
         name = f"leadscrew-{os.getpid()}-{_TOKEN}-{next(_count)}"
-        self.version = self._version = places.version
+        self._version, self.by = places.version, f"cgroup v{places.version}"
         self._at = {what: f"{parent}/{name}" for what, parent in places.parents.items()}
         self._last_cpu = 0.0
         self._oom = False

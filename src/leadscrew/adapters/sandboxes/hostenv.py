@@ -16,8 +16,8 @@ _SWITCHES = {
     ),
     "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": (
         "1",
-        "AppArmor forbids user namespaces (Ubuntu 23.10 and later): install the distribution's bubblewrap with an AppArmor "
-        "profile for it, or `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`",
+        "AppArmor forbids user namespaces (Ubuntu 23.10 and later): `apt install bubblewrap apparmor-profiles` with "
+        "the profile bwrap-userns-restrict enabled, or `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`",
     ),
 }
 
@@ -41,8 +41,8 @@ def explain(message: str, code: int) -> str:
                 remedies.append(remedy)
     if in_container():
         remedies.append(
-            "this is a container: its seccomp profile may forbid namespaces; start it with `--security-opt seccomp=unconfined "
-            "--security-opt systempaths=unconfined` (Docker) or allow user namespaces in the pod's security context"
+            "this is a container, whose seccomp profile may forbid namespaces: start it with `--security-opt "
+            "seccomp=unconfined --security-opt systempaths=unconfined` (Docker) or loosen the pod's security context"
         )
     if not remedies:
         remedies.append(
@@ -50,4 +50,5 @@ def explain(message: str, code: int) -> str:
             "kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu), or use another machine"
         )
     remedies.append("or, for programs you trust, ask for `none` by name: nothing is then isolated")
-    return f"no sandbox can run here: a first box ended with code {code} and said {last!r}. Remedy: {'; '.join(remedies)}."
+    remedy = "; ".join(remedies)
+    return f"no sandbox can run here: a first box ended with code {code} and said {last!r}. Remedy: {remedy}."

@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from leadscrew.adapters.sandboxes import seccomp
 from leadscrew.adapters.sandboxes.packages import Packages, find_packages
 from leadscrew.adapters.sandboxes.runtime import Runtime, prepare
-from leadscrew.errors import InfrastructureError
+from leadscrew.errors import DomainError, InfrastructureError
 from leadscrew.ports import BoxSpec
 
 GUEST = Path(__file__).resolve().parents[2] / "guest"
 WORKER = "/guest/worker.py"
 
+_NAMESPACES = (
+    "--unshare-all", "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000", "--hostname", "box",
+    "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv",
+)  # fmt: skip
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _PROC_SHOWN = frozenset(
-    "self thread-self mounts net cpuinfo meminfo stat uptime version loadavg filesystems devices swaps vmstat".split()
+    (
+        "self",
+        "thread-self",
+        "mounts",
+        "net",
+        "cpuinfo",
+        "meminfo",
+        "stat",
+        "uptime",
+        "version",
+        "loadavg",
+        "filesystems",
+    )
 )
-"""What of /proc beside its processes stays visible. The rest tells of the host or, to root, is a way out (/proc/sys)."""
+"""What of /proc beside its processes stays visible. The rest tells of the host or, to root, is a way out: /proc/sys."""
 
 _SHELL_ETC = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "nsswitch.conf", "localtime")
 
@@ -53,7 +70,9 @@ class Layout:
         mounts = sorted(spec.mounts, key=lambda m: m.target.count("/"))
         for mount in mounts:
             if not os.path.exists(mount.source):
-                raise InfrastructureError(f"{mount.source!r} was to be mounted into a box at {mount.target!r} but is missing.")
+                raise InfrastructureError(
+                    f"{mount.source!r} was to be mounted into a box at {mount.target!r}, but is missing."
+                )
         taken = {mount.target.rstrip("/") for mount in mounts}
         out = list(self.fixed)
         size = str(spec.limits.workspace_mb << 20)
@@ -62,9 +81,10 @@ class Layout:
                 out += ["--size", size, "--tmpfs", folder]
         for mount in mounts:
             out += ["--bind" if mount.writable else "--ro-bind", mount.source, mount.target]
-        shown = [*self.shown, *((os.path.realpath(m.source), m.target) for m in mounts)]
-        out += self._masks(spec.masks, shown)
-        for name, value in (self._environment(spec) | dict(spec.env)).items():
+        shown = [*self.shown, *((m.source, m.target) for m in mounts)]
+        for source, target in self.masks(spec, shown):
+            out += ["--ro-bind", source, target]
+        for name, value in (self.environment(spec) | dict(spec.env)).items():
             out += ["--setenv", name, value]
         filter_ = seccomp.program()
         if filter_ is not None:
@@ -75,10 +95,11 @@ class Layout:
         return ["--args", str(fds[-1]), "--", *(spec.argv or self.worker())]
 
     def worker(self) -> tuple[str, ...]:
-        """Return the command of the guest worker. Not `-I`: that would ignore PYTHONHASHSEED; the environment is ours."""
+        """Return the command of the guest worker. Not `-I`, which ignores PYTHONHASHSEED; all variables are ours."""
         return (f"/py/{self.runtime.python}", "-s", "-P", WORKER)
 
-    def _environment(self, spec: BoxSpec) -> dict[str, str]:
+    def environment(self, spec: BoxSpec) -> dict[str, str]:
+        """Return the fixed variables of a box. It sees these and `BoxSpec.env`, nothing of the host's."""
         libraries = ["/py/own" if spec.shell else "/py/lib", *self.packages.library_folders]
         out = {
             "PATH": "/py/bin:/usr/local/bin:/usr/bin:/bin" if spec.shell else "/py/bin",
@@ -93,22 +114,29 @@ class Layout:
             out["PYTHONPATH"] = "/site"
         return out
 
-    def _masks(self, masks: Iterable[str], shown: Sequence[tuple[str, str]]) -> list[str]:
-        out: list[str] = []
-        empty = str(self.runtime.folder / "empty")
-        for mask in masks:
-            hidden = os.path.realpath(mask)
+    def masks(self, spec: BoxSpec, shown: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return what to mount over what so that no mask of `spec` shows through `shown`: host path, place in the box.
+
+        The runtime and packages that the environment names are shown even where they lie inside a masked folder, as a
+        standard library's `site-packages` does: they are scanned. Any other mount inside a mask is a contradiction and
+        raises `DomainError`.
+        """
+        out = []
+        named = {target for _, target in self.shown}
+        for mask in spec.masks:
+            hidden = _real(mask)
+            if not os.path.exists(hidden):
+                continue
+            cover = str(self.runtime.folder / "empty") if os.path.isdir(hidden) else "/dev/null"
             for source, target in shown:
-                source = os.path.realpath(source)
-                inside = hidden == source or hidden.startswith(source.rstrip("/") + "/")
-                around = source.startswith(hidden.rstrip("/") + "/")
-                if not (inside or around) or (around and target in ("/py", "/guest")):
-                    continue
-                place = target if around else (target.rstrip("/") + hidden[len(source.rstrip("/")) :]).rstrip("/")
-                if around or os.path.isdir(hidden):
-                    out += ["--ro-bind", empty if os.path.isdir(source if around else hidden) else "/dev/null", place]
-                elif os.path.exists(hidden):
-                    out += ["--ro-bind", "/dev/null", place]
+                source = _real(source).rstrip("/")
+                if hidden == source or hidden.startswith(source + "/"):
+                    out.append((cover, target.rstrip("/") + hidden[len(source) :]))
+                elif source.startswith(hidden.rstrip("/") + "/") and target not in named:
+                    raise DomainError(
+                        f"the domain masks {mask!r}, because gold could be derived from it, but {source!r} inside it was "
+                        f"to be mounted into a box at {target!r}. Keep runs and data in different folders, or mask less."
+                    )
         return out
 
 
@@ -117,10 +145,7 @@ def lay_out(spec: BoxSpec, cache: Path | None = None) -> Layout:
     runtime = prepare(spec.environment.interpreter, cache)
     packages = find_packages(spec.environment, runtime, cache)
     shown = [(str(runtime.folder), "/py"), (str(GUEST), "/guest"), *packages.mounts]
-    out = (
-        "--unshare-all --unshare-user --disable-userns --uid 1000 --gid 1000 --hostname box "
-        "--die-with-parent --new-session --cap-drop ALL --clearenv"
-    ).split()
+    out = list(_NAMESPACES)
     if spec.shell:
         tools = _shell(runtime)
         shown.append(("/usr", "/usr"))
@@ -168,11 +193,17 @@ def _shell(runtime: Runtime) -> list[str]:
     out += ["--ro-bind", str(etc / "passwd"), "/etc/passwd", "--ro-bind", str(etc / "group"), "/etc/group"]
     for name in _SHELL_ETC:
         out += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    libraries = {Path(runtime.host_stdlib), *Path("/usr/lib").glob("python3*"), *Path("/usr/local/lib").glob("python3*")}
+    places = (Path("/usr/lib"), Path("/usr/lib64"), Path("/usr/local/lib"))
+    libraries = {Path(runtime.host_stdlib), *(found for place in places for found in place.glob("python3*"))}
     for folder in sorted(libraries):
         if folder.is_dir() and str(folder).startswith("/usr/"):
             out += ["--ro-bind", str(runtime.folder / "empty"), str(folder)]
     return out
+
+
+@lru_cache(maxsize=4096)
+def _real(path: str) -> str:
+    return os.path.realpath(path)
 
 
 def _memory_file(name: str, data: bytes) -> int:

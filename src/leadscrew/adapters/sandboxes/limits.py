@@ -1,7 +1,7 @@
 """Keeping the limits of a box: a control group (version 1 or 2) where one can be made, else a watchdog over the tree.
 
-A `Meter` belongs to one box. It says what the tree has used and whether it broke its memory or process limit, and it can kill
-what is left of the tree. CPU and wall time are watched by the box itself, from what its meter says.
+A `Meter` belongs to one box. It says what the tree has used and whether it broke its memory or process limit, and it
+can kill what is left of the tree. CPU and wall time are watched by the box itself, from what its meter says.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class Meter(Protocol):
     """Files into which the first process writes `0` before it becomes the box: it joins these control groups."""
     interval: float
     """How often the box should ask, in seconds."""
+    by: str
+    """What keeps the limits, for the report."""
 
     def attach(self, pid: int) -> None:
         """Name the first process of the tree."""
@@ -57,6 +59,7 @@ class Watchdog:
 
     enter: tuple[str, ...] = ()
     interval = WATCHDOG_S
+    by = "watchdog"
 
     def __init__(self, limits: Limits, find: Callable[[int], Sequence[int]] = tree.descendants) -> None:
         self._limits = limits
@@ -114,7 +117,7 @@ class Watchdog:
 
 
 OWN_PROCESSES = 3
-"""Processes of the sandbox itself in the tree (the monitor and the first process of the pid namespace), with one to spare."""
+"""Processes of the sandbox itself in the tree: the monitor, the first of the pid namespace, and one to spare."""
 
 
 def rlimits(limits: Limits, *, watchdog: bool) -> str:

@@ -12,22 +12,21 @@ from pathlib import Path
 
 from leadscrew.adapters.sandboxes import tree
 from leadscrew.adapters.sandboxes.layout import GUEST, WORKER
-from leadscrew.adapters.sandboxes.limits import Watchdog, describe_common
+from leadscrew.adapters.sandboxes.limits import Watchdog, describe_common, launcher
 from leadscrew.adapters.sandboxes.packages import site_folders
 from leadscrew.adapters.sandboxes.process import ProcessBox
 from leadscrew.errors import InfrastructureError
 from leadscrew.ports import BoxSpec, SandboxReport
 
 _TAG = "LEADSCREW_BOX"
-ROOT = "LEADSCREW_ROOT"
-"""Names the folder that stands for `/` in a box of this kind; absent in real boxes, where `/` is `/`."""
+"""A variable with a random value marks the processes of a box, wherever they move to."""
 
 
 class PlainSandbox:
-    """Runs programs as processes of the user, with per-process limits and a watchdog, and with everything in their reach.
+    """Runs programs as processes of the user, with per-process limits, a watchdog, and everything in their reach.
 
-    A temporary folder stands for the root of the box; it holds `work`, `tmp`, `guest` and a link for every mount. A word of
-    `argv` that names such a place is rewritten, and the worker finds the folder in the variable `LEADSCREW_ROOT`.
+    A temporary folder stands for the root of the box; it holds `work`, `tmp`, `guest` and a link for every mount. Words
+    of `argv` that name such a place are rewritten; `box.path` tells where it is.
     """
 
     name = "none"
@@ -48,36 +47,34 @@ class PlainSandbox:
         }
         return SandboxReport(
             self.name, "-", limits, isolated=False,
-            warnings=("programs run without a sandbox: they can read and write whatever this user can, and reach the network",),
+            warnings=("no sandbox: programs reach the network and whatever this user can read or write",),
         )  # fmt: skip
 
     async def open(self, spec: BoxSpec) -> ProcessBox:
         """Start a plain process."""
         root = Path(tempfile.mkdtemp(prefix="leadscrew-box-", dir=self._folder))
         try:
-            for name in ("work", "tmp"):
-                (root / name).mkdir()
-            (root / "guest").symlink_to(GUEST)
-            for mount in spec.mounts:
-                if not os.path.exists(mount.source):
-                    raise InfrastructureError(f"{mount.source!r} was to be shown to a box at {mount.target!r} but is missing.")
-                place = root / mount.target.lstrip("/")
-                place.parent.mkdir(parents=True, exist_ok=True)
-                if place.is_dir() and not place.is_symlink():
-                    place.rmdir()
-                place.symlink_to(os.path.abspath(mount.source))
+            _fill(root, spec)
             interpreter = spec.environment.interpreter or sys.executable
-            argv = spec.argv or (interpreter, "-s", "-P", WORKER)
             tops = {"/guest", "/work", "/tmp"} | {m.target.rstrip("/") for m in spec.mounts}
-            words = [_place(word, root, tops, interpreter) for word in argv]
+
+            def place(path: str) -> str:
+                inside = any(path == top or path.startswith(top + "/") for top in tops)
+                return str(root / path.lstrip("/")) if inside else path
+
+            words = [place(w) for w in spec.argv or (interpreter, "-s", "-P", WORKER)]
+            if words[0] in ("/py/bin/python", "/py/bin/python3"):
+                words[0] = interpreter
             tag = f"{_TAG}={secrets.token_hex(12)}"
+            meter = Watchdog(spec.limits, lambda pid: _members(pid, tag))
             box = await ProcessBox.start(
-                words,
+                launcher(words, spec.limits, meter),
                 spec.limits,
-                Watchdog(spec.limits, lambda pid: _members(pid, tag)),
+                meter,
                 env=self._environment(spec, root, tag),
-                cwd=str(root / spec.cwd.lstrip("/")) if (root / spec.cwd.lstrip("/")).is_dir() else str(root / "work"),
-                cleanup=lambda: self._free(box, root),
+                cwd=place(spec.cwd),
+                places=place,
+                cleanup=lambda box: self._free(box, root),
             )
         except BaseException:
             shutil.rmtree(root, ignore_errors=True)
@@ -93,7 +90,6 @@ class PlainSandbox:
             "LANG": "C.UTF-8",
             "PYTHONHASHSEED": "0",
             "PYTHONDONTWRITEBYTECODE": "1",
-            ROOT: str(root),
             _TAG: tag.split("=")[1],
         }
         if spec.environment.packages:
@@ -109,12 +105,18 @@ class PlainSandbox:
         await asyncio.gather(*(box.kill() for box in tuple(self._boxes)))
 
 
-def _place(word: str, root: Path, tops: set[str], interpreter: str) -> str:
-    if word in ("/py/bin/python", "/py/bin/python3"):
-        return interpreter
-    if any(word == top or word.startswith(top + "/") for top in tops):
-        return str(root / word.lstrip("/"))
-    return word
+def _fill(root: Path, spec: BoxSpec) -> None:
+    for name in ("work", "tmp"):
+        (root / name).mkdir()
+    (root / "guest").symlink_to(GUEST)
+    for mount in spec.mounts:
+        if not os.path.exists(mount.source):
+            raise InfrastructureError(f"{mount.source!r} was to be shown to a box at {mount.target!r}, but is missing.")
+        place = root / mount.target.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.is_dir() and not place.is_symlink():
+            place.rmdir()
+        place.symlink_to(os.path.abspath(mount.source))
 
 
 def _members(pid: int, tag: str) -> list[int]:

@@ -8,8 +8,9 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
-from leadscrew.adapters.sandboxes.limits import Meter, launcher, own_processors
+from leadscrew.adapters.sandboxes.limits import Meter, own_processors
 from leadscrew.core.budget import Spend
 from leadscrew.core.task import Limits
 from leadscrew.core.trial import Outcome
@@ -22,8 +23,8 @@ _PATIENCE_S = 10.0
 class ProcessBox:
     """A box whose first process is a child of the engine.
 
-    From the start it may use `load_s + cpu_s` CPU seconds and `3 load_s + wall_s` wall seconds; `allow` sets a new allowance from
-    now on, as an executor does for each trial, or takes the clock off while the box waits in a pool.
+    From the start it may use `load_s + cpu_s` CPU seconds and `3 load_s + wall_s` wall seconds; `allow` sets a new
+    allowance from now on, as an executor does for each trial, or takes the clock off while the box waits in a pool.
     """
 
     pid: int
@@ -31,8 +32,17 @@ class ProcessBox:
     stdout: asyncio.StreamReader
     stderr: asyncio.StreamReader
 
-    def __init__(self, process: subprocess.Popen[bytes], limits: Limits, meter: Meter) -> None:
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        limits: Limits,
+        meter: Meter,
+        codes: Callable[[int], int],
+        places: Callable[[str], str],
+        cleanup: Callable[[ProcessBox], None],
+    ) -> None:
         self.pid = process.pid
+        self._codes, self._places, self._cleanup = codes, places, cleanup
         self._process = process
         self._meter = meter
         self._loop = asyncio.get_running_loop()
@@ -44,10 +54,8 @@ class ProcessBox:
         self._timer: asyncio.TimerHandle | None = None
         self._killing: asyncio.Task[None] | None = None
         self._transports: list[asyncio.BaseTransport] = []
-        self._cleanup: list[Callable[[], None]] = []
         self._cpu_end: float | None = None
         self._wall_end: float | None = None
-        self._codes: Callable[[int], int] = lambda code: code
         meter.attach(process.pid)
         self.allow(limits.load_s + limits.cpu_s, 3 * limits.load_s + limits.wall_s)
 
@@ -62,22 +70,31 @@ class ProcessBox:
         cwd: str = "/",
         pass_fds: Sequence[int] = (),
         codes: Callable[[int], int] = lambda code: code,
-        cleanup: Callable[[], None] | None = None,
-    ) -> ProcessBox:
-        """Start `argv` behind the launcher and connect its pipes. `codes` translates exit codes."""
+        places: Callable[[str], str] = lambda target: target,
+        cleanup: Callable[[ProcessBox], None] = lambda box: None,
+    ) -> Self:
+        """Start `argv` and connect its pipes.
+
+        `codes` translates exit codes, `places` paths in the box to what its processes must write; `cleanup` is called
+        once after the end.
+        """
+        # In this thread on purpose: a box dies with the thread that started it, so that no engine leaves one behind.
         try:
-            process = subprocess.Popen(
-                launcher(argv, limits, meter),
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                bufsize=0, env=dict(env), cwd=cwd, pass_fds=tuple(pass_fds), start_new_session=True,
-            )  # fmt: skip
+            process = subprocess.Popen(  # noqa: ASYNC220
+                argv,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=dict(env),
+                cwd=cwd,
+                pass_fds=tuple(pass_fds),
+                start_new_session=True,
+            )
         except OSError as error:
             meter.close()
             raise InfrastructureError(f"a box could not be started: {error}") from error
-        box = cls(process, limits, meter)
-        box._codes = codes
-        if cleanup is not None:
-            box._cleanup.append(cleanup)
+        box = cls(process, limits, meter, codes, places, cleanup)
         try:
             await box._connect(limits)
         except BaseException:
@@ -87,12 +104,10 @@ class ProcessBox:
 
     async def _connect(self, limits: Limits) -> None:
         loop, process = self._loop, self._process
-        assert process.stdin and process.stdout and process.stderr
+        assert process.stdin is not None
         size = (6 * limits.answer_kb + 1024) << 10  # every byte of an answer may be escaped to six in JSON
-        self.stdout, self.stderr = asyncio.StreamReader(size), asyncio.StreamReader(size)
-        for reader, pipe in ((self.stdout, process.stdout), (self.stderr, process.stderr)):
-            incoming, _ = await loop.connect_read_pipe(lambda r=reader: asyncio.StreamReaderProtocol(r), pipe)  # type: ignore[misc]
-            self._transports.append(incoming)
+        self.stdout = await self._reader(process.stdout, size)
+        self.stderr = await self._reader(process.stderr, size)
         outgoing, protocol = await loop.connect_write_pipe(
             lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), process.stdin
         )
@@ -112,14 +127,19 @@ class ProcessBox:
 
         loop.add_reader(watch, ended)
 
+    async def _reader(self, pipe: Any, size: int) -> asyncio.StreamReader:
+        reader = asyncio.StreamReader(size)
+        transport, _ = await self._loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+        self._transports.append(transport)
+        return reader
+
     def _reap(self) -> None:
         code = self._process.wait()
         self._wall_s = time.monotonic() - self._started
         if self._timer is not None:
             self._timer.cancel()
-        self._breach = self._breach or self._meter.broken()
-        if not self._ended.done():
-            self._ended.set_result(self._codes(code))
+        self._ended.set_result(self._codes(code))
+        self._look()
 
     def allow(self, cpu_s: float | None, wall_s: float | None) -> None:
         """Let the tree use so many more CPU and wall seconds from now; None takes that clock off."""
@@ -177,10 +197,14 @@ class ProcessBox:
         return Spend(cpu_ms=round(self._meter.cpu_s() * 1000), wall_ms=round(wall * 1000))
 
     def breach(self) -> Outcome | None:
-        """Say which limit ended or is about to end the tree: `oom`, `timeout`, or `crash` for too many processes."""
+        """Say which limit ended, or is about to end, the tree: `oom`, `timeout`, or `crash` for too many processes."""
         if self._killing is None:
             self._look()
         return self._breach
+
+    def path(self, target: str) -> str:
+        """Return where a path of the box is for its processes: the same, but in a box without mounts."""
+        return self._places(target)
 
     @property
     def reason(self) -> str:
@@ -204,19 +228,26 @@ class ProcessBox:
                 transport.abort()  # whatever is unsent has no reader any more
             else:
                 transport.close()
+        try:
+            await self._vanish()
+        finally:
+            self._cleanup(self)
+
+    async def _vanish(self) -> None:
+        """Wait until nothing of the tree is left, and free the meter."""
         pause, until = 0.001, time.monotonic() + _PATIENCE_S
         while True:
             try:
                 if not self._meter.alive():
                     self._meter.cpu_s()
                     self._meter.close()
-                    break
+                    return
                 self._meter.kill()
             except OSError:
                 pass  # a group stays busy for a moment after its last process
             if time.monotonic() > until:
-                raise InfrastructureError(f"the tree of box {self.pid} is still there {_PATIENCE_S:.0f} s after SIGKILL")
+                raise InfrastructureError(
+                    f"the tree of box {self.pid} is still there {_PATIENCE_S:.0f} s after SIGKILL: see `ps`."
+                )
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.05)
-        for clean in self._cleanup:
-            clean()

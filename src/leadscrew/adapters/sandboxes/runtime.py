@@ -1,7 +1,7 @@
 """The prepared runtime: an interpreter, its shared libraries and a documentation-stripped standard library in a folder.
 
-Boxes mount this folder at `/py` instead of the host's `/usr`, so nothing of the host's software is inside. It is built once
-per interpreter (about two seconds, 70 MB) in the user's cache folder, and named by a digest of the interpreter.
+Boxes mount this folder at `/py` instead of the host's `/usr`, so nothing of the host's software is inside. It is built
+once per interpreter (about two seconds, 70 MB) in the user's cache folder, and named by a digest of the interpreter.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from leadscrew.errors import SandboxUnavailable
 FORMAT = 1
 """Raised when the layout of the folder changes, so that old caches are not used."""
 
+_FACTS = "import sys, sysconfig; print(sysconfig.get_path('stdlib')); print(sys.version)"
 _BUILDER = Path(__file__).with_name("build_runtime.py")
 
 
@@ -68,7 +69,10 @@ def _build(interpreter: str, folder: Path) -> None:
     scratch = Path(tempfile.mkdtemp(prefix=".build-", dir=folder.parent))
     try:
         done = subprocess.run(
-            [interpreter, "-I", "-S", "-W", "ignore", str(_BUILDER), str(scratch)], capture_output=True, text=True, check=False
+            [interpreter, "-I", "-S", "-W", "ignore", str(_BUILDER), str(scratch)],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["no message"])[-1]
@@ -93,10 +97,7 @@ def _facts(path: str) -> tuple[object, ...]:
         version, stdlib = sys.version, sysconfig.get_path("stdlib")
     else:
         try:
-            done = subprocess.run(
-                [path, "-I", "-S", "-c", "import sys, sysconfig; print(sysconfig.get_path('stdlib')); print(sys.version)"],
-                capture_output=True, text=True, check=True,
-            )
+            done = subprocess.run([path, "-I", "-S", "-c", _FACTS], capture_output=True, text=True, check=True)
         except (OSError, subprocess.CalledProcessError) as error:
             raise SandboxUnavailable(
                 f"the interpreter {path!r} cannot be run ({error}), but programs were to run on a copy of it; "

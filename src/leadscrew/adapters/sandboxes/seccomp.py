@@ -1,9 +1,9 @@
 """A small seccomp filter that takes away system calls no program in a box needs; each answers EPERM.
 
-It closes what namespaces leave open: keys and System V or POSIX message objects that outlive a trial, ptrace and reads of other
-processes, kernel interfaces with a history of escapes, new namespaces and mounts, and every socket family but
-unix and IP. A filter of another architecture's calls answers EPERM too; `clone3` answers ENOSYS, so that the C library falls
-back to `clone`, whose flags can be checked.
+It closes what namespaces leave open: keys and System V or POSIX message objects that outlive a trial, ptrace and reads
+of other processes, kernel interfaces with a history of escapes, new namespaces and mounts, and every socket family but
+unix and IP. Calls by the tables of other architectures answer EPERM too; `clone3` answers ENOSYS, so that the C library
+falls back to `clone`, whose flags can be checked.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TERMINAL_INJECTION = (0x5412, 0x541C)
 _LOAD, _EQUAL, _ATLEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCH, _FIRST, _SECOND = 0, 4, 16, 24
-"""Offsets in `struct seccomp_data`; both architectures are little-endian, so these are the low words of the arguments."""
+"""Offsets in `struct seccomp_data`; both architectures are little-endian, so these are low words of arguments."""
 
 
 def denied(machine: str = "") -> dict[str, int]:
