@@ -22,7 +22,8 @@ from leadscrew.config import Config
 from leadscrew.core.budget import Caps
 from leadscrew.core.program import Program
 from leadscrew.core.task import Instance, Operation, Score
-from leadscrew.engine.finalize import Finals, check_evolvable, closed, finalize as finalize_run, opened
+from leadscrew.engine.finalize import Finals, check_evolvable, closed, opened
+from leadscrew.engine.finalize import finalize as finalize_run
 from leadscrew.engine.folders import read_folder
 from leadscrew.engine.ledger import Ledger
 from leadscrew.errors import BudgetReached, ConfigError, NotFoundError, RefusedError, SealedError

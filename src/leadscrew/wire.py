@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ from leadscrew.core.program import EVERYTHING, Program, Region
 from leadscrew.core.proposal import Claim, Edge, Edit, Proposal
 from leadscrew.core.task import SPLITS, Instance, Split
 from leadscrew.core.trial import Outcome
-from leadscrew.engine.bench import RunBench, Submissions, Submissions
+from leadscrew.engine.bench import RunBench, Submissions
 from leadscrew.engine.check import CheckSettings
 from leadscrew.engine.commit import Committer
 from leadscrew.engine.evaluate import EvaluationSettings, Evaluator
-from leadscrew.engine.folders import read_folder, write_folder
+from leadscrew.engine.folders import read_folder
 from leadscrew.engine.history import History
 from leadscrew.engine.loop import Engine, LoopSettings
 from leadscrew.engine.meter import Meter
