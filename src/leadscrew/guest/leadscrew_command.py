@@ -2,9 +2,10 @@
 
 Requests: `{"op": "solve", "input": ..., "seed": ...}` -> `{"answer": ...}`; `{"op": "predict", "input": ...}` ->
 `{"answer": ..., "metadata": {...}}`; `{"op": "learn", "batch": [...]}` -> `{"ok": true}`;
-`{"op": "act", "observation": ...}` -> `{"action": ...}`; `{"op": "work", "input": ..., "folder": ...}` -> `{"ok": true}`.
-Optional: `{"op": "get_state"}` -> `{"state": "..."}` and `{"op": "set_state", "state": "..."}` -> `{"ok": true}`; a learner
-without them is taught anew for every trial. A reply `{"error": "..."}` is a crash. Other lines count as plain output.
+`{"op": "act", "observation": ...}` -> `{"action": ...}`; `{"op": "work", "input": ..., "folder": ...}` ->
+`{"ok": true}`. Optional: `{"op": "get_state"}` -> `{"state": "..."}` and `{"op": "set_state", "state": "..."}` ->
+`{"ok": true}`; a learner without them is taught anew for every trial. A reply `{"error": "..."}` is a crash. Other
+lines count as plain output.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from __future__ import annotations
 import json
 import os
 
-import leadscrew_wire as wire
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+    from leadscrew.guest import leadscrew_wire as wire
+else:
+    import leadscrew_wire as wire
 
 
 class CommandError(Exception):
@@ -114,7 +117,7 @@ class CommandProgram:
         first = self.argv[0]
         places = [self.folder] if "/" in first else os.environ.get("PATH", "").split(":")
         if not any(os.access(os.path.join(place, first), os.X_OK) for place in places):
-            raise wire.Invalid(f"the command {first!r} cannot be run here: no such executable in the program or the box")
+            raise wire.Invalid(f"the command {first!r} cannot be run: no such executable in the program or the box")
 
     def open(self) -> Conversation:
         """Start the command."""

@@ -15,7 +15,7 @@ CHUNK = 192 * 1024
 MAX_FILES = 10_000
 
 
-def describe(folder: str, limit: int) -> dict[str, Any]:
+def describe(folder: str, limit: int) -> tuple[list[dict[str, Any]], str]:
     """List the regular files under `folder`, or say why they cannot be an answer. Call it when the program is dead."""
     files: list[dict[str, Any]] = []
     total = 0
@@ -30,16 +30,12 @@ def describe(folder: str, limit: int) -> dict[str, Any]:
                     stack.append(path)
                     continue
                 if not stat.S_ISREG(info.st_mode):
-                    return _bad(f"{path!r} is no regular file; an answer holds regular files only")
+                    return [], f"{path!r} is no regular file; an answer holds regular files only"
                 total += info.st_size
                 files.append({"path": path, "size": info.st_size, "executable": bool(info.st_mode & 0o100)})
                 if total > limit or len(files) > MAX_FILES:
-                    return _bad(f"the folder holds more than {limit >> 20} MiB or {MAX_FILES} files")
-    return {"files": sorted(files, key=lambda f: f["path"])}
-
-
-def _bad(message: str) -> dict[str, Any]:
-    return {"outcome": "bad_output", "message": message}
+                    return [], f"the folder holds more than {limit >> 20} MiB or {MAX_FILES} files"
+    return sorted(files, key=lambda f: f["path"]), ""
 
 
 def chunks(folder: str, files: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:

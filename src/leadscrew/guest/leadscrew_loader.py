@@ -6,13 +6,16 @@ import os
 import sys
 import types
 
-import leadscrew_guest
-import leadscrew_wire as wire
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+    from leadscrew.guest import leadscrew_guest
+    from leadscrew.guest import leadscrew_wire as wire
+else:
+    import leadscrew_guest
+    import leadscrew_wire as wire
 
 _LEARN = ("learn_from_batch", "learn")
 
@@ -49,13 +52,11 @@ class PythonProgram:
         sys.modules[name] = module
         sys.argv = [path]
         try:
-            exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+            exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
         except MemoryError:
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever stops the import makes the program invalid
-            from leadscrew_zygote import describe
-
-            raise wire.Invalid(f"{self.entry} cannot be loaded:\n{describe(error)}") from None
+        except BaseException as error:  # whatever stops the import makes the program invalid
+            raise wire.Invalid(f"{self.entry} cannot be loaded:\n{wire.describe(error)}") from None
         return module
 
     # -- one binding per operation -------------------------------------------------------------
@@ -79,7 +80,7 @@ class PythonProgram:
         if kind is not None:
             if not _takes(kind.act, 2):
                 raise wire.Invalid(f"{kind.__name__}.act{_shape(kind.act)} cannot be called as act(observation)")
-            self.agent = lambda: _instance(kind).act  # type: ignore[no-any-return]
+            self.agent = lambda: _instance(kind).act
             return
         function = self._function(module, "act", "class Agent:\n    def act(self, observation): ...")
         if not _takes(function, 1):
@@ -142,10 +143,8 @@ class PythonProgram:
             return action()
         except MemoryError:
             raise
-        except BaseException as error:  # noqa: BLE001 - any failure of the smoke test is the answer to it
-            from leadscrew_zygote import describe
-
-            raise wire.Invalid(f"{what} failed:\n{describe(error)}") from None
+        except BaseException as error:  # any failure of the smoke test is the answer to it
+            raise wire.Invalid(f"{what} failed:\n{wire.describe(error)}") from None
 
     def ready(self) -> None:
         """Nothing to do before trials."""
@@ -191,11 +190,10 @@ def _arity(function: Any) -> tuple[int, int] | None:
     """Fewest and most positional arguments, self included; None if it cannot be told."""
     code = getattr(function, "__code__", None)
     if code is None:
-        inner = getattr(type(function), "__call__", None)
-        code = getattr(inner, "__code__", None)
-        if code is None or isinstance(function, type) or hasattr(function, "__wrapped__"):
+        function, bound = vars(type(function)).get("__call__"), 1
+        code = getattr(function, "__code__", None)
+        if code is None or isinstance(function, type):
             return None
-        function, bound = inner, 1
     else:
         bound = 1 if isinstance(function, types.MethodType) else 0
     defaults = len(function.__defaults__ or ())

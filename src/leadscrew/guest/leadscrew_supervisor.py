@@ -12,14 +12,8 @@ import json
 import os
 import random
 import resource
-import select
 import signal
-import sys
 import time
-
-import leadscrew_files
-import leadscrew_wire as wire
-import leadscrew_zygote
 
 # Imported here only so that the zygote has them before it is forked: random.seed() precedes every trial.
 _WARM = (random, resource)
@@ -28,12 +22,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from leadscrew.guest import leadscrew_files, leadscrew_zygote
+    from leadscrew.guest import leadscrew_wire as wire
+    from leadscrew.guest.leadscrew_watch import Watch, kill
+
     Json = dict[str, Any]
+else:
+    import leadscrew_files
+    import leadscrew_wire as wire
+    import leadscrew_zygote
+    from leadscrew_watch import Watch, kill
 
 HIGH = 200
-TICK = 0.05
-KILL_SECONDS = 5.0
-LETTERS = b"AFLSK"
 PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 4, 36, 1
 
 
@@ -41,10 +41,11 @@ def prctl(option: int, value: int) -> None:
     """Call prctl(2); raises `OSError` if the kernel refuses."""
     import _ctypes
 
-    class Function(_ctypes.CFuncPtr):  # type: ignore[misc]
+    class Function(_ctypes.CFuncPtr):
         _flags_ = _ctypes.FUNCFLAG_CDECL
 
-    call = Function(_ctypes.dlsym(_ctypes.dlopen(None, 2), "prctl"))
+    program = _ctypes.dlopen(None, 2)  # type: ignore[arg-type]
+    call = Function(_ctypes.dlsym(program, "prctl"))
     if call(option, value, 0, 0, 0) != 0:
         raise OSError(f"prctl({option}, {value}) was refused")
 
@@ -93,55 +94,15 @@ def _close(fd: int) -> None:
         return  # the descriptor of the listing itself
 
 
-class Tail:
-    """The last bytes of a stream, and how many there were."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.data = bytearray()
-        self.total = 0
-
-    def add(self, data: bytes) -> None:
-        self.total += len(data)
-        self.data += data
-        if len(self.data) > 2 * self.limit + 65536:
-            del self.data[: len(self.data) - self.limit]
-
-    def take(self) -> str:
-        """Return the tail as text and start anew."""
-        kept = bytes(self.data[-self.limit :]) if self.limit else b""
-        lost = self.total - len(kept)
-        self.data.clear()
-        self.total = 0
-        text = kept.decode("utf-8", "replace")
-        return f"[... {lost} bytes cut ...]\n{text}" if lost else text
-
-
-class Supervisor:
+class Supervisor(Watch):
     """One box: one program, one data set, any number of trials."""
 
     def __init__(self, source: int, sink: int, zygote: int, cmd: int, res: int, ctl: int, out: int, err: int) -> None:
-        self.source, self.sink, self.zygote = source, sink, zygote
-        self.cmd, self.res, self.ctl, self.out, self.err = cmd, res, ctl, out, err
-        self.inbox = bytearray()
-        self.frames = bytearray()
-        self.control = bytearray()
-        self.stdout, self.stderr = Tail(65536), Tail(65536)
-        self.calls: list[str] = []
-        self.call_bytes = 0
+        super().__init__(source, sink, zygote, cmd, res, ctl, out, err)
         self.limits: Json = {}
         self.scratch: list[str] = []
         self.work = "/work"
-        self.number = 0
-        self.answer_bytes = self.log_bytes = 1 << 20
-        self.dead: int | None = None
-        self.reaped_cpu = 0.0
-        self.ticks = os.sysconf("SC_CLK_TCK")
-        for fd in (source, res, ctl, out, err):
-            os.set_blocking(fd, False)
-        self.poll = select.poll()
-        for fd in (source, res, ctl, out, err):
-            self.poll.register(fd, select.POLLIN)
+        self.wall = self.base = 0.0
 
     # -- the host ------------------------------------------------------------------------------
 
@@ -174,189 +135,7 @@ class Supervisor:
         except OSError:
             self.end(0)
 
-    def end(self, code: int) -> None:
-        """Kill what is left and leave; the host replaces the box."""
-        for pid in wire.descendants(os.getpid()):
-            _kill(pid)
-        os._exit(code)
-
-    # -- waiting -------------------------------------------------------------------------------
-
-    def turn(self, seconds: float | None) -> None:
-        """Wait for anything to read, up to `seconds`, and take it in. Ends the process when the host is gone."""
-        for fd, _ in self.poll.poll(None if seconds is None else max(int(seconds * 1000), 1)):
-            try:
-                data = os.read(fd, 1 << 18)
-            except BlockingIOError:
-                continue
-            if fd == self.source:
-                if not data:
-                    self.end(0)
-                self.inbox += data
-            elif not data:
-                self.poll.unregister(fd)
-                self.reap()
-            elif fd == self.res:
-                self.frames += data
-            elif fd == self.ctl:
-                self.control += data
-            elif fd == self.out:
-                self.stdout.add(data)
-            else:
-                self.stderr.add(data)
-
-    def frame(self) -> tuple[bytes, bytes] | None:
-        """Take the next complete frame of the program; (b"!", why) if it broke the rules."""
-        if len(self.frames) < wire.HEADER:
-            return None
-        letter, size = bytes(self.frames[:1]), int.from_bytes(self.frames[1:5], "little")
-        if letter not in LETTERS:
-            return b"!", b"it wrote into the descriptor that carries answers"
-        if size > (self.log_bytes if letter == b"L" else self.answer_bytes):
-            return b"!", b"an answer of %d KiB, more than the %d KiB allowed" % (size >> 10, self.answer_bytes >> 10)
-        if len(self.frames) < wire.HEADER + size:
-            return None
-        payload = bytes(self.frames[wire.HEADER : wire.HEADER + size])
-        del self.frames[: wire.HEADER + size]
-        return letter, payload
-
-    def event(self, wall: float, cpu: float, base: float) -> tuple[bytes, bytes]:
-        """Wait for a frame or for a reason to stop: t (time), e (trial process ended), g (zygote gone), ! (broke rules)."""
-        looked = time.monotonic()
-        while True:
-            found = self.frame()
-            if found is not None:
-                if found[0] != b"L":
-                    return found
-                self.call_bytes += len(found[1])
-                if self.call_bytes > 4 * self.log_bytes:
-                    return b"!", b"it logged more than the trace can hold"
-                self.calls.append(found[1].decode("utf-8", "replace"))
-                continue
-            if self.ended() is not None:
-                # The result may have come in together with the news of the end.
-                self.drain()
-                if self.frames and self.whole():
-                    continue
-                return b"e", b""
-            if self.dead is not None:
-                self.drain()
-                if self.frames and self.whole():
-                    continue
-                return b"g", b""
-            now = time.monotonic()
-            if now >= wall:
-                return b"t", b"wall"
-            if now - looked >= TICK:
-                looked = now
-                self.reap()
-                if self.cpu() - base > cpu:
-                    return b"t", b"cpu"
-            self.turn(min(TICK, wall - now))
-
-    def whole(self) -> bool:
-        """Whether a complete frame, or a broken one, lies in the buffer."""
-        if len(self.frames) < wire.HEADER:
-            return False
-        size = int.from_bytes(self.frames[1:5], "little")
-        return bytes(self.frames[:1]) not in LETTERS or size > self.answer_bytes or len(self.frames) >= 5 + size
-
-    def drain(self) -> None:
-        """Take in everything that lies in the pipes."""
-        for fd in (self.res, self.ctl, self.out, self.err):
-            for _ in range(1024):
-                try:
-                    data = os.read(fd, 1 << 18)
-                except OSError:
-                    break
-                if not data:
-                    break
-                if fd == self.res:
-                    if len(self.frames) <= 2 * self.answer_bytes + self.log_bytes:
-                        self.frames += data
-                elif fd == self.ctl:
-                    self.control += data
-                elif fd == self.out:
-                    self.stdout.add(data)
-                else:
-                    self.stderr.add(data)
-
-    def ended(self) -> tuple[int, float] | None:
-        """Return (wait status, CPU seconds) once the zygote has reaped the trial at hand."""
-        while len(self.control) >= 20:
-            record = bytes(self.control[:20])
-            del self.control[:20]
-            number, status, micros = (int.from_bytes(record[a:b], "little") for a, b in ((0, 4), (4, 8), (8, 16)))
-            if record[16:] == b"DONE" and number == self.number:
-                self.finished: tuple[int, float] | None = (status, micros / 1e6)
-        return self.finished
-
-    # -- processes -----------------------------------------------------------------------------
-
-    def reap(self) -> None:
-        """Collect dead children: orphans of trials come to us, because we are their subreaper."""
-        while True:
-            try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            if pid == self.zygote:
-                self.dead = status
-            self.reaped_cpu += usage.ru_utime + usage.ru_stime
-
-    def cpu(self) -> float:
-        """CPU seconds of everything below us so far, the dead included."""
-        total = 0
-        for pid in wire.descendants(os.getpid()):
-            fields = wire.stat(pid)
-            if fields:
-                total += sum(int(f) for f in fields[11:15])
-        return total / self.ticks + self.reaped_cpu
-
-    def sweep(self) -> None:
-        """Kill every process below us but the zygote, until none is left; give the box up if they do not die."""
-        me, deadline = os.getpid(), time.monotonic() + KILL_SECONDS
-        while True:
-            self.reap()
-            # A dead trial waits for the zygote to collect it: nothing of it runs any more.
-            left = [
-                pid
-                for pid in wire.descendants(me)
-                if pid != self.zygote and (wire.stat(pid) or [b"Z"])[0] not in (b"Z", b"X")
-            ]
-            if not left:
-                return
-            for pid in left:
-                _kill(pid)
-            if time.monotonic() > deadline:
-                self.end(3)
-
-    def settle(self) -> tuple[int, float]:
-        """After a trial: everything of it dead, pipes empty, the zygote back in its loop. Returns status and CPU seconds."""
-        self.sweep()
-        deadline = time.monotonic() + KILL_SECONDS
-        while self.ended() is None and self.dead is None and time.monotonic() < deadline:
-            self.turn(TICK)
-            self.reap()
-        if self.ended() is None:
-            if self.dead is None:
-                _kill(self.zygote)
-            return -1, 0.0
-        self.sweep()
-        self.drain()
-        return self.finished or (-1, 0.0)
-
     # -- operations ----------------------------------------------------------------------------
-
-    def begin(self, number: int) -> None:
-        self.number = number
-        self.finished = None
-        self.frames.clear()
-        self.control.clear()
-        self.calls = []
-        self.call_bytes = 0
 
     def load(self, request: Json) -> None:
         """Have the zygote load the program and learn; one line per train item (online), then one `loaded` line."""
@@ -364,7 +143,10 @@ class Supervisor:
         self.answer_bytes = limits["answer_kb"] * 1024 + 64
         self.log_bytes = max(limits["output_kb"] * 1024 * 16, 1 << 20)
         self.stdout.limit = self.stderr.limit = limits["output_kb"] * 1024
-        self.work, self.scratch = request["work"], request["scratch"]
+        # A sandbox without mounts names a folder that stands for the root.
+        root = os.environ.get("LEADSCREW_ROOT", "")
+        request["program"] = root + request["program"]
+        self.work, self.scratch = root + request["work"], [root + place for place in request["scratch"]]
         train = request.pop("train")
         self.begin(0)
         start = time.monotonic()
@@ -378,7 +160,7 @@ class Supervisor:
         if fault is None:
             fault = self.exchange(b"G", None)
         if fault is not None and fault[0] != "ok":
-            _kill(self.zygote)
+            kill(self.zygote)
         self.sweep()
         more = {"outcome": fault[0], "message": fault[1]} if fault else {"outcome": "ok", "message": ""}
         self.finish(request, {"loaded": True, **more, "threads": self.threads()}, start, self.cpu() - self.base)
@@ -477,17 +259,26 @@ class Supervisor:
         if not result:
             killed = status if status >= 0 else self.dead
             result = dict(zip(("outcome", "message"), self.signalled(killed, "the trial"), strict=True))
-        if folder:
-            if result["outcome"] == "ok":
-                result.update(leadscrew_files.describe(folder, limits["workspace_mb"] << 20))
-            for chunk in leadscrew_files.chunks(folder, result.get("files", ())):
-                self.reply(request, chunk)
+        if folder and result["outcome"] == "ok":
+            self.collect(request, folder, result)
         self.finish(request, {"done": True, **result}, start, max(used, micros))
         if self.dead is not None or status < 0:
             self.end(4)
         for place in self.scratch:
             if not leadscrew_files.empty(place):
                 self.end(5)
+
+    def collect(self, request: Json, folder: str, result: Json) -> None:
+        """Send the files of a workspace ahead of the report, or say in the report why they are no answer."""
+        try:
+            files, fault = leadscrew_files.describe(folder, self.limits["workspace_mb"] << 20)
+            for chunk in leadscrew_files.chunks(folder, files):
+                self.reply(request, chunk)
+        except OSError as error:
+            files, fault = [], f"the folder cannot be read: {error.strerror}"
+        result["files"] = files
+        if fault:
+            result.update(outcome="bad_output", message=fault)
 
     def pause(self, letter: bytes) -> None:
         """Give a trial that has answered a moment to leave by itself, so that its status and CPU time are known."""
@@ -527,10 +318,3 @@ class Supervisor:
             return len(os.listdir(f"/proc/{self.zygote}/task"))
         except OSError:
             return 0
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return

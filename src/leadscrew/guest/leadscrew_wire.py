@@ -7,7 +7,9 @@ from the program's side: A answer, F failure (first byte tells the kind), L log,
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ FAILURES = {
     b"o": "oom",
     b"b": "bad_output",
 }
+MESSAGE_CHARS = 4000
 MAX_DEPTH = 64
 MAX_DIGITS = 4000
 
@@ -101,6 +104,22 @@ def cut(value: Any, limit: int) -> Any:
     if isinstance(value, (list, tuple)):
         return [cut(v, limit) for v in value]
     return value
+
+
+def describe(error: BaseException) -> str:
+    """The tail of the traceback, without our own frames."""
+    trace = error.__traceback__
+    while trace is not None and os.path.basename(trace.tb_frame.f_code.co_filename).startswith("leadscrew_"):
+        trace = trace.tb_next
+    kept, sys.stderr = sys.stderr, io.StringIO()
+    try:
+        sys.__excepthook__(type(error), error.with_traceback(trace), trace)
+        text = sys.stderr.getvalue()
+    except BaseException as second:  # an exception whose own text cannot be made
+        text = f"{type(error).__name__} (no text: {type(second).__name__})"
+    finally:
+        sys.stderr = kept
+    return text[-MESSAGE_CHARS:].strip() or type(error).__name__
 
 
 def children(pid: int) -> list[int]:

@@ -1,10 +1,12 @@
-"""The zygote: loads the program, learns, then forks one process per trial. Everything here may be spoilt by the program;
-nothing that others rely on is decided here (the supervisor keeps time, kills, and clears up)."""
+"""The zygote: loads the program, learns, then forks one process per trial.
+
+Everything here may be spoilt by the program; nothing that others rely on is decided here (the supervisor keeps time,
+kills, and clears up).
+"""
 
 from __future__ import annotations
 
 import gc
-import io
 import json
 import os
 import random
@@ -12,15 +14,19 @@ import resource
 import signal
 import sys
 
-import leadscrew_guest
-import leadscrew_wire as wire
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-MESSAGE_CHARS = 4000
+    from leadscrew.guest import leadscrew_command, leadscrew_guest, leadscrew_loader
+    from leadscrew.guest import leadscrew_wire as wire
+else:
+    import leadscrew_command
+    import leadscrew_guest
+    import leadscrew_loader
+    import leadscrew_wire as wire
+
 # Taken before any program is loaded, so that a program which replaces them breaks only itself.
 _dumps, _loads, _fork, _waitpid, _leave = json.dumps, json.loads, os.fork, os.wait4, os._exit
 
@@ -50,18 +56,19 @@ class Zygote:
                 letter, payload = wire.receive(self.cmd)
             except (EOFError, OSError):
                 _leave(0)
+            value = _loads(payload)
             if letter == b"C":
-                self.attempt(lambda: self.configure(_loads(payload)), b"K")
+                self.attempt(self.configure, value, b"K")
             elif letter == b"I":
-                self.attempt(lambda: self.foretell(_loads(payload)), b"A")
+                self.attempt(self.foretell, value, b"A")
             elif letter == b"R":
-                self.attempt(lambda: self.reveal(_loads(payload)), b"K")
+                self.attempt(self.reveal, value, b"K")
             elif letter == b"B":
-                self.attempt(lambda: self.study(_loads(payload)), b"K")
+                self.attempt(self.study, value, b"K")
             elif letter == b"G":
-                self.attempt(self.freeze, b"K")
+                self.attempt(self.freeze, value, b"K")
             elif letter == b"T":
-                self.trial(_loads(payload))
+                self.trial(value)
 
     # -- loading and learning ------------------------------------------------------------------
 
@@ -73,12 +80,8 @@ class Zygote:
         sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
         random.seed(0)
         if spec["command"]:
-            import leadscrew_command
-
             self.program = leadscrew_command.CommandProgram(spec)
         else:
-            import leadscrew_loader
-
             self.program = leadscrew_loader.PythonProgram(spec)
         self.program.load()
         if spec["smoke"]:
@@ -102,7 +105,7 @@ class Zygote:
             entry["was_correct"] = None
         self.program.learn(batch)
 
-    def freeze(self) -> None:
+    def freeze(self, _: None) -> None:
         self.program.ready()
         _limit_cpu(None, hard=False)
         gc.collect()
@@ -128,11 +131,11 @@ class Zygote:
         _limit_cpu(self.limits["cpu_s"], hard=True)
         os.chdir(spec["work"])
         random.seed(spec["seed"])
-        self.attempt(lambda: self.answer(spec), b"A")
+        self.attempt(self.answer, spec, b"A")
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
-            except Exception:  # noqa: BLE001, S112
+            except Exception:
                 continue  # the program may have put anything in its place
         _leave(0)
 
@@ -161,18 +164,18 @@ class Zygote:
 
     # -- reports -------------------------------------------------------------------------------
 
-    def attempt(self, action: Callable[[], bytes | None], letter: bytes) -> None:
+    def attempt(self, action: Callable[[Any], bytes | None], value: Any, letter: bytes) -> None:
         """Do something the program has a hand in, and send its result or its failure."""
         try:
-            result = action()
+            result = action(value)
         except wire.Invalid as error:
             failure = b"i" + str(error).encode("utf-8", "replace")
         except wire.BadOutput as error:
             failure = b"b" + str(error).encode("utf-8", "replace")
         except MemoryError as error:
-            failure = b"o" + describe(error).encode("utf-8", "replace")
-        except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt are the program's doing too
-            failure = b"c" + describe(error).encode("utf-8", "replace")
+            failure = b"o" + wire.describe(error).encode("utf-8", "replace")
+        except BaseException as error:  # SystemExit and KeyboardInterrupt are the program's doing too
+            failure = b"c" + wire.describe(error).encode("utf-8", "replace")
         else:
             wire.send(self.res, letter, result or b"")
             return
@@ -199,22 +202,6 @@ def encode(answer: Any) -> bytes:
         return _dumps(answer).encode("utf-8")
     except (ValueError, TypeError, RecursionError) as error:
         raise wire.BadOutput(f"the answer is no JSON: {error}") from None
-
-
-def describe(error: BaseException) -> str:
-    """The tail of the traceback, without our own frames."""
-    trace = error.__traceback__
-    while trace is not None and os.path.basename(trace.tb_frame.f_code.co_filename).startswith("leadscrew_"):
-        trace = trace.tb_next
-    kept, sys.stderr = sys.stderr, io.StringIO()
-    try:
-        sys.__excepthook__(type(error), error.with_traceback(trace), trace)
-        text = sys.stderr.getvalue()
-    except BaseException as second:  # noqa: BLE001 - an exception whose own text cannot be made
-        text = f"{type(error).__name__} (no text: {type(second).__name__})"
-    finally:
-        sys.stderr = kept
-    return text[-MESSAGE_CHARS:].strip() or type(error).__name__
 
 
 def _item(value: Any, answer: Any, expected: Any, metadata: dict[str, Any]) -> dict[str, Any]:

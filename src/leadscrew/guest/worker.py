@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False
+
 
 def main() -> None:
     """Move the host's pipes out of the programs' reach, fork the zygote, and serve."""
@@ -16,8 +18,10 @@ def main() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     if here not in sys.path:
         sys.path.insert(0, here)
-    import leadscrew_supervisor
-
+    if TYPE_CHECKING:
+        from leadscrew.guest import leadscrew_supervisor
+    else:
+        import leadscrew_supervisor
     leadscrew_supervisor.start()
 
 

@@ -1,0 +1,214 @@
+"""The executor of one machine: up to `workers` boxes busy at once, over all jobs, first come first served."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from leadscrew.adapters.executors.boxes import BoxPool, Broken, Line, WarmBox
+from leadscrew.adapters.executors.replies import reply_of
+from leadscrew.core.trial import Outcome
+from leadscrew.errors import LeadscrewError
+from leadscrew.ports import BoxReply, BoxTrial, Item, Job, Sandbox, Steps
+
+WORTH_IT = 2.0
+"""A further box for the same program is opened when the trials that wait cost this many times what loading costs."""
+LOOK_S = 0.1
+
+
+@dataclass(slots=True)
+class _Group:
+    """The trials that share one state of the program: all of a job, or those of one data set for a learner."""
+
+    train: tuple[Item, ...]
+    pending: deque[BoxTrial]
+    fresh: bool
+    reported: int = 0
+    """Train items that have their reply."""
+    loaded: bool = False
+    load_s: float = 0.0
+    busy_s: float = 0.0
+    finished: int = 0
+    running: dict[str, float] = field(default_factory=dict)
+
+    def left_s(self) -> float:
+        """Seconds that the waiting trials will take one after the other, from what was seen so far."""
+        now = time.monotonic()
+        seen = [now - start for start in self.running.values()]
+        if self.finished:
+            seen.append(self.busy_s / self.finished)
+        return len(self.pending) * max(seen, default=0.0)
+
+
+class LocalExecutor:
+    """Runs jobs in boxes of `sandbox`, `workers` at once. Implements `leadscrew.ports.Executor`.
+
+    `spares` boxes are kept open ahead (as many as workers if not given); `root` is the folder for what is mounted into
+    boxes, a temporary one if not given. A box serves one program and is killed afterwards.
+    """
+
+    def __init__(
+        self, sandbox: Sandbox, workers: int = 2, *, spares: int | None = None, root: Path | None = None
+    ) -> None:
+        if workers < 1:
+            raise ValueError(f"workers={workers}: at least one box must be allowed to run; write 1 or more.")
+        self.sandbox, self.workers = sandbox, workers
+        self._temporary = tempfile.TemporaryDirectory(prefix="leadscrew-") if root is None else None
+        self._root = Path(self._temporary.name) if self._temporary is not None else Path(root or "")
+        self._slots = asyncio.Semaphore(workers)
+        self._pool = BoxPool(sandbox, workers if spares is None else spares, self._root)
+        self._jobs: set[asyncio.Task[None]] = set()
+
+    async def run(self, job: Job, steps: Steps | None = None) -> AsyncIterator[BoxReply]:
+        """Yield one reply per trial, and per train item of an online learner, as they finish.
+
+        Leaving the iteration early kills the job's boxes.
+        """
+        queue: asyncio.Queue[BoxReply | None] = asyncio.Queue()
+        task = asyncio.get_running_loop().create_task(self._job(job, steps, queue))
+        self._jobs.add(task)
+        try:
+            while (reply := await queue.get()) is not None:
+                yield reply
+            await task
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            self._jobs.discard(task)
+
+    async def close(self) -> None:
+        """Kill all boxes."""
+        for task in list(self._jobs):
+            task.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+        await self._pool.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    # -- jobs ----------------------------------------------------------------------------------
+
+    async def _job(self, job: Job, steps: Steps | None, queue: asyncio.Queue[BoxReply | None]) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for group in _groups(job):
+                    tasks.create_task(self._group(job, group, steps, queue))
+        finally:
+            queue.put_nowait(None)
+
+    async def _group(self, job: Job, group: _Group, steps: Steps | None, queue: asyncio.Queue[BoxReply | None]) -> None:
+        """Run the trials of a group in one lane, and in more while workers are idle and it pays."""
+        lanes = {asyncio.ensure_future(self._lane(job, group, steps, queue))}
+        try:
+            while lanes:
+                done, lanes = await asyncio.wait(lanes, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                for lane in done:
+                    lane.result()
+                # Learning with a model twice would be paid twice.
+                paid = bool(job.endpoint and group.train)
+                worth = group.fresh or group.left_s() > WORTH_IT * group.load_s
+                if group.loaded and group.pending and not paid and worth and not self._slots.locked():
+                    lanes.add(asyncio.ensure_future(self._lane(job, group, steps, queue)))
+        finally:
+            for lane in lanes:
+                lane.cancel()
+            await asyncio.gather(*lanes, return_exceptions=True)
+
+    async def _lane(self, job: Job, group: _Group, steps: Steps | None, queue: asyncio.Queue[BoxReply | None]) -> None:
+        """Take boxes one after the other and run trials in them until none waits."""
+        first = True
+        while group.pending or (first and group.reported < len(group.train) and not group.loaded):
+            first = False
+            box: WarmBox | None = None
+            try:
+                async with self._slots:
+                    began = time.monotonic()
+                    box = await self._pool.take(job)
+                    outcome, message, load_cpu = await self._load(job, group, box, queue)
+                group.load_s = time.monotonic() - began
+                if outcome is not Outcome.OK:
+                    self._give_up(job, group, outcome, message, queue)
+                    continue
+                group.loaded = True
+                while group.pending and not box.dead:
+                    async with self._slots:
+                        if not group.pending:
+                            break
+                        reply = await self._trial(job, group, box, group.pending.popleft(), steps, load_cpu)
+                    load_cpu = 0
+                    queue.put_nowait(reply)
+                    if group.fresh:
+                        break
+            except (LeadscrewError, OSError) as error:
+                self._give_up(job, group, Outcome.INFRA, f"{type(error).__name__}: {error}", queue)
+            finally:
+                if box is not None:
+                    self._pool.release(box)
+
+    async def _load(
+        self, job: Job, group: _Group, box: WarmBox, queue: asyncio.Queue[BoxReply | None]
+    ) -> tuple[Outcome, str, int]:
+        def item(index: int, line: Line) -> None:
+            if index == group.reported:
+                group.reported += 1
+                queue.put_nowait(reply_of(group.train[index].id, line, {}, job.interface, train=True))
+
+        outcome, message, cpu_ms, threads = await box.load(job, group.train, item)
+        if threads > 1:
+            # A process with threads cannot be copied faithfully: each trial gets a box of its own.
+            group.fresh = True
+        return outcome, message, cpu_ms
+
+    async def _trial(
+        self, job: Job, group: _Group, box: WarmBox, trial: BoxTrial, steps: Steps | None, load_cpu_ms: int
+    ) -> BoxReply:
+        start = group.running[trial.key] = time.monotonic()
+        try:
+            line, files = await box.trial(job, trial, steps)
+        except (LeadscrewError, OSError) as error:
+            box.dead = True
+            return BoxReply(trial.key, Outcome.INFRA, message=f"{type(error).__name__}: {error}")
+        except Broken as error:
+            spent = round((time.monotonic() - start) * 1000)
+            line, files = {"message": error.message, "wall_ms": spent}, {}
+            if error.outcome is Outcome.INFRA:
+                return BoxReply(trial.key, Outcome.INFRA, message=error.message)
+            line["outcome"] = error.outcome.value
+        finally:
+            del group.running[trial.key]
+            group.busy_s += time.monotonic() - start
+            group.finished += 1
+        return reply_of(trial.key, line, files, job.interface, extra_cpu_ms=load_cpu_ms)
+
+    def _give_up(
+        self, job: Job, group: _Group, outcome: Outcome, message: str, queue: asyncio.Queue[BoxReply | None]
+    ) -> None:
+        """The program cannot be brought up: every train item and trial that waits gets this outcome."""
+        if job.interface.operation == "predict" and job.interface.mode == "online":
+            for item in group.train[group.reported :]:
+                queue.put_nowait(BoxReply(item.id, outcome, message=message, train=True))
+        group.reported = len(group.train)
+        # Once it was up, only the trial at hand is lost: another box may succeed again.
+        count = 1 if group.loaded and group.pending else len(group.pending)
+        for _ in range(count):
+            queue.put_nowait(BoxReply(group.pending.popleft().key, outcome, message=message))
+
+
+def _groups(job: Job) -> list[_Group]:
+    if job.interface.operation != "predict":
+        return [_Group((), deque(job.trials), job.fresh)]
+    datasets = dict.fromkeys([t.dataset for t in job.trials] + [i.dataset for i in job.train])
+    return [
+        _Group(
+            tuple(i for i in job.train if i.dataset == dataset),
+            deque(t for t in job.trials if t.dataset == dataset),
+            job.fresh,
+        )
+        for dataset in datasets
+    ]
