@@ -217,7 +217,9 @@ class Database:
     def stream(self, sql: str, values: Sequence[Any] = ()) -> Iterator[Any]:
         """Yield rows one by one."""
         try:
-            yield from self._db.execute(sql, values)
+            # Not `yield from`: it would close the cursor with the iterator, perhaps after the connection.
+            for row in self._db.execute(sql, values):  # noqa: UP028
+                yield row
         except sqlite3.DatabaseError as error:
             raise _unreadable(self.path, error) from error
 

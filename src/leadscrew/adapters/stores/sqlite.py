@@ -269,6 +269,9 @@ class SQLiteStore(Reader):
         out: list[Message] = []
         for name in inbox.pending(folder):
             if self._is_taken(name):
+                if not self.readonly and name not in self._to_archive:
+                    # The process died between the commit and the tidying up.
+                    inbox.archive(folder, name)
                 continue
             message = inbox.read(folder, name)
             if isinstance(message, Message):

@@ -27,10 +27,12 @@ def verify(folder: Path, *, head: str | None = None) -> int:
         try:
             # One snapshot of the whole, whatever a writer does meanwhile.
             db.one("BEGIN")
-            _check_file(db)
+            _check_schema(db)
+            # The chain first: it names what was altered, where SQLite's own check names pages and indexes.
             links = _Chain(db).check(head)
             _check_blobs(db)
             _check_traces(db, Content(db, folder / "traces"))
+            _check_pages(db)
             return links
         finally:
             db.close()
@@ -38,7 +40,7 @@ def verify(folder: Path, *, head: str | None = None) -> int:
         raise TamperedError(f"the database cannot be read as it was written ({error}).", record="database") from error
 
 
-def _check_file(db: Database) -> None:
+def _check_schema(db: Database) -> None:
     found = {row[0]: row[1] for row in db.stream("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")}
     fresh = sqlite3.connect(":memory:")
     try:
@@ -51,6 +53,9 @@ def _check_file(db: Database) -> None:
         if found.get(name) != wanted.get(name):
             what = "is missing" if name not in found else "is surplus" if name not in wanted else "was changed"
             raise TamperedError(f"schema: {name} {what}.", record=f"schema {name}")
+
+
+def _check_pages(db: Database) -> None:
     fault = db.one("PRAGMA integrity_check(1)")[0]
     if fault != "ok":
         raise TamperedError(f"the database file is damaged: {fault}.", record="database")
