@@ -37,11 +37,9 @@ def standard_library_texts() -> list[str]:
     # Version managers keep their interpreters side by side; the running one shows where.
     base = Path(os.path.realpath(sys.base_prefix))
     for prefix in {base, Path(sys.base_prefix)}:
-        if prefix != Path("/usr"):
-            patterns += [
-                f"{glob.escape(str(prefix))}/lib/python3*",
-                f"{glob.escape(str(prefix.parent))}/*/lib/python3*",
-            ]
+        if prefix not in (Path("/usr"), Path("/usr/local")):
+            beside = glob.escape(str(prefix.parent))
+            patterns += [f"{glob.escape(str(prefix))}/lib/python3*", f"{beside}/*[0-9].[0-9]*/lib/python3*"]
     home = glob.escape(str(Path.home()))
     patterns += [f"{home}/.local/share/uv/python/*/lib/python3*", f"{home}/*conda*/lib/python3*"]
     for folder in {*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("purelib")}:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-GENERATOR = 3
+GENERATOR = 4
 """Version of this generator; part of the cache key."""
 SPLITS = ("train", "val", "test")
 MIN_CHARS = 41
@@ -33,7 +33,7 @@ MASK = "MODULE"
 # Tests and bundled applications are not the library; a private module is the twin of a public one.
 _SKIPPED_TOPS = frozenset({"test", "idlelib", "lib2to3", "turtledemo", "site-packages", "dist-packages", "lib-dynload"})
 _SKIPPED_PARTS = frozenset({"test", "tests", "idle_test", "__pycache__", "_vendor", "_bundled"})
-_TWIN_CHARS = 40
+_SHINGLE = 8
 
 Row = list[str]
 """id, text, label"""
@@ -93,41 +93,71 @@ def docstrings(path: Path) -> Iterator[str]:
                 yield folded
 
 
-def compiled_texts(root: Path) -> set[str]:
-    """Return the beginnings of the long texts inside the interpreter's compiled modules.
+def readable_shingles(root: Path) -> set[int]:
+    """Return hashes of every run of 8 words that can be read inside a box although docstrings are stripped there.
 
-    A docstring that has a twin there could be read back inside a box, where compiled modules keep their documentation.
+    Compiled modules keep their documentation, and sources hold usage texts and messages that repeat a docstring: a
+    program could look an answer up in either.
     """
+    found: set[int] = set()
+    for path in sorted(root.rglob("*.py")):
+        if not _SKIPPED_PARTS.intersection(path.relative_to(root).parts):
+            found.update(*map(shingles, _constants(path)))
     files = [Path(os.path.realpath(sys.executable))]
     files += sorted((root / "lib-dynload").glob("*.so"))
     files += sorted(p for p in root.parent.glob("libpython3*.so*") if p.is_file())
-    found: set[str] = set()
     for path in files:
         try:
             data = path.read_bytes()
         except OSError:
             continue
         for chunk in re.findall(rb"[\t\n -~]{40,}", data):
-            text = chunk.decode("ascii")
-            for part in (text, text.partition("--\n\n")[2]):
-                start = fold(part)[:_TWIN_CHARS]
-                if len(start) == _TWIN_CHARS:
-                    found.add(start)
+            found.update(shingles(chunk.decode("ascii")))
     return found
+
+
+def shingles(text: str) -> Iterator[int]:
+    """Yield a hash of every run of 8 words of a text, of all its words where it has fewer.
+
+    >>> len(list(shingles("a b c d e f g h i"))), len(list(shingles("a b")))
+    (2, 1)
+    """
+    words = text.split()
+    for start in range(max(1, len(words) - _SHINGLE + 1)):
+        yield hash(tuple(words[start : start + _SHINGLE]))
+
+
+def _constants(path: Path) -> Iterator[str]:
+    """Yield the texts of a source file that stay when its docstrings are stripped."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return  # never compiled, so never in a box
+    stripped = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) >= MIN_CHARS:
+            if id(node) not in stripped:
+                yield node.value
 
 
 def collect(root: Path) -> dict[str, list[str]]:
     """Return the distinct masked texts of every top-level module, in source order.
 
-    A text that stands in two modules has no single answer and is left out, as is one that compiled modules hold too.
+    A text that stands in two modules has no single answer and is left out, as is one that can be read in a box.
     Raises `NoSourcesError` if almost nothing is found.
     """
-    twins = compiled_texts(root)
+    readable = readable_shingles(root)
     texts: dict[str, dict[str, None]] = {}
     owners: dict[str, set[str]] = {}
     for top, path in source_files(root):
         for text in docstrings(path):
-            if text[:_TWIN_CHARS] in twins:
+            if not readable.isdisjoint(shingles(text)):
                 continue
             item = mask(text, top)[:MAX_CHARS].rstrip()
             texts.setdefault(top, {}).setdefault(item)
