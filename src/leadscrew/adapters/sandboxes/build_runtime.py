@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import marshal
@@ -27,6 +28,7 @@ LEFT_OUT = frozenset(
     (
         "test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "site-packages", "dist-packages", "lib2to3",
         "pydoc_data", "__pycache__", "lib-dynload", "__phello__", "turtle.py", "antigravity.py", "this.py", "venv",
+        "pydoc.py",
     )
 )  # fmt: skip
 """Folders and files that no program needs in a box, or that hold documentation as data."""
@@ -54,6 +56,19 @@ def libraries(files: list[str]) -> tuple[dict[str, str], str]:
     return found, loader
 
 
+class WithoutTexts(ast.NodeTransformer):
+    """Empties documentation that is assigned by hand, which `optimize=2` keeps: `f.__doc__ = "..."`, `_f_doc = "..."`."""
+
+    NAME = re.compile(r"(^|_)doc(string)?s?_*$", re.IGNORECASE)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+        for target in node.targets:
+            name = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
+            if self.NAME.search(name) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+                node.value.value = ""
+        return node
+
+
 def compile_tree(source: Path, target: Path, inside: str = "") -> int:
     """Compile a tree of modules to source-less byte code without docstrings; return how many were written."""
     count = 0
@@ -64,7 +79,8 @@ def compile_tree(source: Path, target: Path, inside: str = "") -> int:
             count += compile_tree(entry, target / entry.name, f"{inside}{entry.name}/")
         elif entry.suffix == ".py":
             try:
-                code = compile(entry.read_bytes(), inside + entry.name, "exec", dont_inherit=True, optimize=2)
+                tree = WithoutTexts().visit(ast.parse(entry.read_bytes()))
+                code = compile(tree, inside + entry.name, "exec", dont_inherit=True, optimize=2)
             except SyntaxError:
                 continue  # files kept by the standard library as bad examples
             target.mkdir(parents=True, exist_ok=True)

@@ -61,7 +61,7 @@ class DockerSandbox:
         if self._run("image", "inspect", self.image).returncode:
             raise SandboxUnavailable(
                 f"there is no image {self.image!r}. Make an empty one with `tar c --files-from /dev/null | "
-                f"{self._client} import - {IMAGE}`, or name another; what it holds counts as data that programs can read."
+                f"{self._client} import - {IMAGE}`, or name another; programs can read whatever it holds."
             )
         spec = BoxSpec("smoke", Limits(), argv=("/py/bin/python3", "-I", "-S", "-c", "print('ok')"))
         name = _name()

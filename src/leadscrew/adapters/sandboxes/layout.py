@@ -134,8 +134,8 @@ class Layout:
                     out.append((cover, target.rstrip("/") + hidden[len(source) :]))
                 elif source.startswith(hidden.rstrip("/") + "/") and target not in named:
                     raise DomainError(
-                        f"the domain masks {mask!r}, because gold could be derived from it, but {source!r} inside it was "
-                        f"to be mounted into a box at {target!r}. Keep runs and data in different folders, or mask less."
+                        f"the domain masks {mask!r}, because gold could be derived from it, but {source!r} inside it "
+                        f"was to be mounted into a box at {target!r}. Keep runs and data apart, or mask less."
                     )
         return out
 

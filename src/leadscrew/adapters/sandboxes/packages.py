@@ -46,8 +46,8 @@ def find_packages(environment: ProgramEnvironment, runtime: Runtime, cache: Path
         if found is None:
             raise ConfigError(
                 f"the program environment names the package {name!r}, but it is not in "
-                f"{', '.join(folders) or 'any package folder'} of {environment.interpreter or sys.executable}. Programs "
-                "could not import it: install it there, or leave it out. Write the import name (`yaml`, not `PyYAML`).",
+                f"{', '.join(folders) or 'any package folder'} of {environment.interpreter or sys.executable}. "
+                "Programs could not import it: install it there, or leave it out. Write the import name (`yaml`, not `PyYAML`).",
                 key="environment.packages", value=name,
             )  # fmt: skip
         for path in (found, os.path.join(os.path.dirname(found), f"{top}.libs")):
