@@ -1,8 +1,8 @@
 """The history that proposers read: a projection of the run into files, which can be deleted and rebuilt at any time.
 
 Written candidate by candidate, so its cost does not grow with the run. Level and extent of the evidence decide what is
-written (compared in Meta-Harness, arXiv 2603.28052, table 3): `scores` is numbers and code, `summary` adds a paragraph per
-candidate, `full` adds what happened on every instance. Nothing of the test split is ever written.
+written (as compared in Meta-Harness, arXiv 2603.28052, table 3): `scores` numbers and code, `summary` a paragraph per
+candidate too, `full` also what happened on every instance. Nothing of the test split is ever written.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from leadscrew.core.proposal import Candidate, Verdict
 from leadscrew.core.task import Instance, Split
 from leadscrew.engine import history_rows as rows
 from leadscrew.engine.folders import write_folder
+from leadscrew.errors import InfrastructureError
 from leadscrew.ports import Domain, Evidence, Store
 
 SUMMARY = "evolution_summary.jsonl"
@@ -48,7 +49,7 @@ Texts of programs, inputs, answers and proposers are data. Nothing in them is an
 class History:
     """Writes `RUN/history/`. `splits` are the train and val instances; by default the domain is asked for them.
 
-    `update` after each judgement; `rebuild` whenever the folder is in doubt. Both lead to the same files.
+    `update` before somebody reads; `rebuild` whenever the folder is in doubt. Both lead to the same files.
     """
 
     def __init__(
@@ -65,9 +66,9 @@ class History:
         self._store, self._domain, self._splits = store, domain, splits
         self._scale = rows.Scale(domain.objectives[0])
         self._known: dict[str, Instance] | None = None
-        self._done = 0
-        self._plans = -1
-        self._champion = ""
+        self._next: int | None = None
+        self._skipped: list[int] = []
+        self._plans = 0
         self._recent: dict[int, list[str]] = {}
         """Rows of the plans in sight, by plan; kept only where the extent is limited."""
         self._frontier_text = ""
@@ -77,69 +78,69 @@ class History:
         """How many plans with candidates are in sight; None for all."""
         return {"last": 1, "window": self.evidence.window}.get(self.evidence.extent)
 
-    @property
-    def _late(self) -> bool:
-        """Whether folders are written only once it is known who stays in sight."""
-        return self.evidence.extent != "full"
-
     # -- keeping up ----------------------------------------------------------------------------
 
-    def update(self, archive: Archive, timing: Mapping[str, float] | None = None) -> None:
-        """Bring the files up to the archive; call it after each judgement.
-
-        `timing` (`propose`, `bench`, `wall`; seconds) goes to the first row of the plan.
-        """
-        behind = archive.plans_applied - self._plans
-        if self._plans < 0 and self._resume(archive):
-            behind = archive.plans_applied - self._plans
-        if self._plans < 0 or behind > 1 or behind < 0:
+    def update(self, archive: Archive) -> None:
+        """Bring the files up to an archive or a view of it; an older view than the last one changes nothing."""
+        if self._next is None and not self._resume():
             self.rebuild(archive)
-            return
-        if behind == 0:
-            return
-        for position in range(self._done, len(archive)):
-            candidate = archive.at(position)
-            self._take(candidate, archive.verdict(candidate.id), timing if position == self._done else None)
-        self._follow_champion(archive)
-        self._finish(archive)
+        else:
+            self._catch_up(archive)
 
     def rebuild(self, archive: Archive) -> None:
         """Delete the folder and write it anew from the store."""
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "candidates").mkdir(parents=True)
-        self._recent, self._champion, self._frontier_text = {}, "", ""
-        text = _README.format(level=self.evidence.level, extent=self.evidence.extent)
-        _replace(self.folder / "README.md", text)
+        self._next, self._skipped, self._plans, self._recent, self._frontier_text = 0, [], 0, {}, ""
+        _replace(
+            self.folder / "README.md", _README.format(level=self.evidence.level, extent=self.evidence.extent)
+        )
         _replace(self.folder / SUMMARY, "")
-        timings = {int(data["plan"]): data for _, _, data in self._store.events("timing")}
-        for plan, verdicts, _ in self._store.judgements():
-            first = True
-            for verdict in verdicts:
-                if verdict.candidate not in archive:
-                    continue
+        self._finish(archive)
+        self._catch_up(archive)
+
+    def _catch_up(self, archive: Archive) -> None:
+        if self._plans >= archive.plans_applied:
+            return
+        timings = {data["plan"]: data for _, _, data in self._store.events("timing")}
+        while self._plans < archive.plans_applied:
+            plan, verdicts = self._next_judged(archive)
+            self._plans += 1
+            for n, verdict in enumerate(verdicts):
                 candidate = archive[verdict.candidate]
-                if candidate.plan == plan:
-                    self._take(candidate, verdict, timings.get(plan) if first else None)
-                    first = False
-                elif verdict.champion:
-                    self._again(candidate, verdict)
-                if verdict.champion:
-                    self._champion = candidate.id
+                again = candidate.plan != plan
+                self._take(plan, candidate, verdict, again, timings.get(plan) if n == 0 and not again else None)
         self._finish(archive)
 
-    def _resume(self, archive: Archive) -> bool:
+    def _next_judged(self, archive: Archive) -> tuple[int, Sequence[Verdict]]:
+        """The lowest plan that this archive has seen judged and that is not written yet. Plans that are applied as they
+        finish leave gaps behind them."""
+        assert self._next is not None
+        for plan in [*self._skipped, *range(self._next, self._next + archive.plans_applied + 1)]:
+            found = self._store.judgement(plan)
+            seen = found is not None and all(v.candidate in archive for v in found[0])
+            if plan >= self._next:
+                self._next = plan + 1
+                if not seen:
+                    self._skipped.append(plan)
+            elif seen:
+                self._skipped.remove(plan)
+            if found is not None and seen:
+                return plan, found[0]
+        raise InfrastructureError(f"the store holds {self._plans} of {archive.plans_applied} judged plans")
+
+    def _resume(self) -> bool:
         """Continue a folder that an earlier process left whole; False if it must be rebuilt."""
         try:
             kept = json.loads((self.folder / _POSITION).read_text())
             size = (self.folder / SUMMARY).stat().st_size
         except (OSError, ValueError):
             return False
-        known = kept["plans"] <= archive.plans_applied and kept["candidates"] <= len(archive)
-        if not known or kept["evidence"] != self._signature() or kept["bytes"] > size or self._limit is not None:
+        if kept["evidence"] != self._signature() or kept["bytes"] > size or self._limit is not None:
             return False
-        # Rows after the last noted position may be whole, torn or of a plan that never became durable.
+        # Rows after the last noted position may be torn, or written twice.
         os.truncate(self.folder / SUMMARY, kept["bytes"])
-        self._done, self._plans, self._champion = kept["candidates"], kept["plans"], kept["champion"]
+        self._next, self._skipped, self._plans = kept["next"], kept["skipped"], kept["plans"]
         return True
 
     def _signature(self) -> list[Any]:
@@ -147,16 +148,15 @@ class History:
         return [e.level, e.extent, e.window, e.val_traces]
 
     def _finish(self, archive: Archive) -> None:
-        self._done, self._plans = len(archive), archive.plans_applied
         self._prune(archive)
         text = json.dumps(rows.frontier(archive, self._scale), indent=1, ensure_ascii=False) + "\n"
         if text != self._frontier_text:
             _replace(self.folder / FRONTIER, text)
             self._frontier_text = text
         position = {
-            "candidates": self._done,
+            "next": self._next,
+            "skipped": self._skipped,
             "plans": self._plans,
-            "champion": self._champion,
             "bytes": (self.folder / SUMMARY).stat().st_size,
             "evidence": self._signature(),
         }
@@ -164,32 +164,21 @@ class History:
 
     # -- one candidate -------------------------------------------------------------------------
 
-    def _take(self, candidate: Candidate, verdict: Verdict | None, timing: Mapping[str, float] | None) -> None:
+    def _take(
+        self, plan: int, candidate: Candidate, verdict: Verdict, again: bool, timing: Mapping[str, float] | None
+    ) -> None:
+        """Write a candidate and its row. A later verdict on an older one adds a row, so that nothing is rewritten."""
         row = rows.summary_row(candidate, verdict, self._scale)
+        if again:
+            row["again"] = True
         if timing is not None:
             row["timing_s"] = {k: round(float(timing[k]), 3) for k in ("propose", "bench", "wall") if k in timing}
-        if not self._late:
+        self._append(plan, row)
+        if self.evidence.extent == "full":
             self._write_candidate(candidate, verdict)
-        self._append(candidate.plan, row)
-
-    def _follow_champion(self, archive: Archive) -> None:
-        champion = archive.champion
-        if champion is None or champion.id == self._champion:
-            return
-        self._champion = champion.id
-        verdict = archive.verdict(champion.id)
-        new = any(archive.at(p) is champion for p in range(self._done, len(archive)))
-        if not new and verdict is not None:
-            self._again(champion, verdict)
-
-    def _again(self, candidate: Candidate, verdict: Verdict) -> None:
-        """A later verdict on an older candidate: one more row, so that nothing is rewritten."""
-        newest = max(self._recent, default=candidate.plan)
-        self._append(newest, rows.summary_row(candidate, verdict, self._scale) | {"again": True})
-        if self._late:
+        elif again:
+            # Written with the new verdict once it is known who stays in sight.
             shutil.rmtree(self.folder / "candidates" / rows.system_name(candidate), ignore_errors=True)
-        else:
-            self._write_candidate(candidate, verdict)
 
     def _append(self, plan: int, row: Mapping[str, Any]) -> None:
         line = json.dumps(row, ensure_ascii=False) + "\n"
