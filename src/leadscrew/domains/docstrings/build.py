@@ -16,7 +16,7 @@ import re
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ SHARES = (0.342, 0.1445)
 MASK = "MODULE"
 # Tests and bundled applications are not the library; a private module is the twin of a public one.
 _SKIPPED_TOPS = frozenset({"test", "idlelib", "lib2to3", "turtledemo", "site-packages", "dist-packages", "lib-dynload"})
-_SKIPPED_PARTS = frozenset({"test", "tests", "idle_test", "__pycache__", "_vendor", "_bundled"})
-_SHINGLE = 8
+_SKIPPED_PARTS = frozenset({"test", "tests", "idle_test", "__pycache__", "_vendor", "_bundled", "site-packages"})
+_SHINGLE = 5
 
 Row = list[str]
 """id, text, label"""
@@ -94,7 +94,7 @@ def docstrings(path: Path) -> Iterator[str]:
 
 
 def readable_shingles(root: Path) -> set[int]:
-    """Return hashes of every run of 8 words that can be read inside a box although docstrings are stripped there.
+    """Return hashes of every run of 5 words that can be read inside a box although docstrings are stripped there.
 
     Compiled modules keep their documentation, and sources hold usage texts and messages that repeat a docstring: a
     program could look an answer up in either.
@@ -102,7 +102,8 @@ def readable_shingles(root: Path) -> set[int]:
     found: set[int] = set()
     for path in sorted(root.rglob("*.py")):
         if not _SKIPPED_PARTS.intersection(path.relative_to(root).parts):
-            found.update(*map(shingles, _constants(path)))
+            for text in _constants(path):
+                found.update(shingles(text.split()))
     files = [Path(os.path.realpath(sys.executable))]
     files += sorted((root / "lib-dynload").glob("*.so"))
     files += sorted(p for p in root.parent.glob("libpython3*.so*") if p.is_file())
@@ -112,19 +113,34 @@ def readable_shingles(root: Path) -> set[int]:
         except OSError:
             continue
         for chunk in re.findall(rb"[\t\n -~]{40,}", data):
-            found.update(shingles(chunk.decode("ascii")))
+            found.update(shingles(chunk.decode("ascii").split()))
     return found
 
 
-def shingles(text: str) -> Iterator[int]:
-    """Yield a hash of every run of 8 words of a text, of all its words where it has fewer.
+def shingles(words: Sequence[str]) -> Iterator[int]:
+    """Yield a hash of every run of 5 words.
 
-    >>> len(list(shingles("a b c d e f g h i"))), len(list(shingles("a b")))
-    (2, 1)
+    >>> len(list(shingles("a b c d e f".split())))
+    2
     """
+    for run in zip(words, words[1:], words[2:], words[3:], words[4:], strict=False):
+        yield hash(run)
+
+
+def is_readable(text: str, readable: Set[int]) -> bool:
+    """Say whether 8 words in a row of a text (its inner words, where it is shorter) are all covered by known shingles."""
     words = text.split()
-    for start in range(max(1, len(words) - _SHINGLE + 1)):
-        yield hash(tuple(words[start : start + _SHINGLE]))
+    if len(words) < 10:
+        words = words[1:-1]  # the outer ones may be glued to what stands beside them
+    needed = min(8, len(words)) - _SHINGLE + 1
+    if needed < 1:
+        return False
+    row = 0
+    for shingle in shingles(words):
+        row = row + 1 if shingle in readable else 0
+        if row >= needed:
+            return True
+    return False
 
 
 def _constants(path: Path) -> Iterator[str]:
@@ -157,7 +173,7 @@ def collect(root: Path) -> dict[str, list[str]]:
     owners: dict[str, set[str]] = {}
     for top, path in source_files(root):
         for text in docstrings(path):
-            if not readable.isdisjoint(shingles(text)):
+            if is_readable(text, readable):
                 continue
             item = mask(text, top)[:MAX_CHARS].rstrip()
             texts.setdefault(top, {}).setdefault(item)
