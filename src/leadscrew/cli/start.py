@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """Run a configuration to the method's end or to a cap."""
     from leadscrew import runs
     from leadscrew.config import changed, check_paths, load_config
-    from leadscrew.plugins import load_domain, load_method
+    from leadscrew.plugins import load_domain, load_method, load_proposer
     from leadscrew.report.estimate import estimate, estimate_text
 
     config = load_config(args.config)
@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
         config = changed(config, overrides)
     check_paths(config)
     domain, method = load_domain(config), load_method(config)
+    load_proposer(config)
     expected = estimate(config, domain, method)
     if args.estimate:
         print_json(expected) if args.json else print(estimate_text(expected))

@@ -19,7 +19,8 @@ def estimate(config: Config, domain: Domain, method: Method) -> dict[str, Any]:
     """
     e = config.evaluation
     val = len(domain.instances("val"))
-    train = len(domain.instances("train")) if domain.interface.operation == "predict" and e.train_log else 0
+    logs = domain.interface.operation == "predict" and domain.interface.mode == "online" and e.train_log
+    train = len(domain.instances("train")) if logs else 0
     baselines = domain.baselines()
     own = bool(config.program.path) or domain.seed() not in set(baselines.values())
     founders = own + len(set(baselines.values()))
@@ -47,9 +48,11 @@ def estimate_text(found: Mapping[str, Any]) -> str:
     """Say an estimate in three plain lines."""
     lines = [f"start: {found['founders']} programs on {found['val']} val instances, {found['trials_at_start']} trials"]
     if found["plans"]:
+        low, high = found["trials_low"], found["trials_high"]
+        total = f"between {low} and {high}" if low < high else f"at most {high}"
         lines.append(
-            f"then:  {found['plans']} plans of {found['per_plan']}, between {found['trials_low']} and "
-            f"{found['trials_high']} trials in all; fewer where answers are known or proposals fail their checks"
+            f"then:  {found['plans']} plans of {found['per_plan']}, {total} trials in all; fewer where answers are known "
+            "or proposals fail their checks"
         )
     caps = ", ".join(f"{cap:g} {name}" for name, cap in found["caps"].items())
     lines.append(f"caps:  {caps or 'none'}; how long a trial takes is known only once the first have run")
