@@ -39,6 +39,8 @@ class WriterLock:
         """Free the lock. Calling it again does nothing."""
         if self._fd is not None:
             os.ftruncate(self._fd, 0)
+            # Unlocked in so many words: a child that was forked a moment ago may not have closed its copy yet.
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
             self._forget()
 
     def _forget(self) -> None:

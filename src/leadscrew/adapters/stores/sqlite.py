@@ -49,9 +49,16 @@ class SQLiteStore(Reader):
         except BaseException:
             self._unlock()
             raise
+        self._db = db
         try:
             super().__init__(db, Content(db, self.path / "traces"))
             self._read_run(record_kinds)
+        except (ValueError, TypeError, AttributeError) as error:
+            self.close()
+            raise TamperedError(
+                f"the run in {str(folder)!r} cannot be read ({error}): `leadscrew verify` names what was altered.",
+                record="database",
+            ) from error
         except BaseException:
             self.close()
             raise
