@@ -18,6 +18,8 @@ from leadscrew.adapters.sandboxes.process import ProcessBox
 from leadscrew.errors import InfrastructureError
 from leadscrew.ports import BoxSpec, SandboxReport
 
+PYTHON = "/py/bin/python3"
+"""Where boxes have their interpreter; here it stands for the host's."""
 _TAG = "LEADSCREW_BOX"
 """A variable with a random value marks the processes of a box, wherever they move to."""
 
@@ -62,8 +64,8 @@ class PlainSandbox:
                 inside = any(path == top or path.startswith(top + "/") for top in tops)
                 return str(root / path.lstrip("/")) if inside else path
 
-            words = [place(w) for w in spec.argv or (interpreter, "-s", "-P", WORKER)]
-            if words[0] in ("/py/bin/python", "/py/bin/python3"):
+            words = [place(word) for word in spec.argv or (PYTHON, "-s", "-P", WORKER)]
+            if words[0] == PYTHON:
                 words[0] = interpreter
             tag = f"{_TAG}={secrets.token_hex(12)}"
             meter = Watchdog(spec.limits, lambda pid: _members(pid, tag))
