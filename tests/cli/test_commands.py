@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -149,27 +150,11 @@ def test_help_names_every_command_and_the_module_runs(capsys: Captured) -> None:
     assert main([]) == 2
     done = subprocess.run([sys.executable, "-m", "leadscrew", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("leadscrew 0.")
-    for name in [
-        "demo",
-        "init",
-        "run",
-        "resume",
-        "stop",
-        "note",
-        "approve",
-        "status",
-        "show",
-        "tree",
-        "diff",
-        "trace",
-        "why",
-        "frontier",
-        "propose",
-        "submit",
-    ]:
-        assert f"\n    {name} " in text
-    for name in ["finalize", "export", "fork", "verify", "doctor", "redteam"]:
-        assert f"\n    {name} " in text
+    names = re.findall(r"^    (\w+) ", text, re.MULTILINE)
+    assert set(names) == {
+        *("demo", "init", "run", "resume", "stop", "note", "approve", "status", "show", "tree", "diff", "trace", "why"),
+        *("frontier", "propose", "submit", "finalize", "export", "fork", "verify", "doctor", "redteam"),
+    }
 
 
 def test_output_that_nobody_reads_to_the_end_is_no_error(run: Path) -> None:
