@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.learning import SETS, TEST_SECRET, Labels, Workshop, rule
 
 from leadscrew.adapters.stores.sqlite import SQLiteStore
 from leadscrew.core.archive import Archive
@@ -19,6 +18,7 @@ from leadscrew.engine.restore import restore
 from leadscrew.methods.harness import HarnessSettings
 from leadscrew.operators.scripted import Scripted, Step
 from leadscrew.ports import Bench, Evidence
+from support.learning import SETS, TEST_SECRET, Labels, Workshop, rule
 
 SCRIPT = [
     [

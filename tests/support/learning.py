@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from support.toy import DirectScorer, Inboxed
-
 from leadscrew.adapters.stores.sqlite import SQLiteStore
 from leadscrew.core.budget import Caps, Spend
 from leadscrew.core.program import Program
@@ -23,6 +21,7 @@ from leadscrew.engine.meter import Meter
 from leadscrew.methods.harness import Harness, HarnessSettings
 from leadscrew.operators.found import Found
 from leadscrew.ports import BoxReply, Domain, Event, Job, Proposer
+from support.toy import DirectScorer, Inboxed
 
 SETS = ("colours", "fruits")
 TEST_SECRET = "sealed-input"
@@ -110,7 +109,7 @@ class Workshop:
         folder: Path,
         proposer: Proposer,
         *,
-        settings: HarnessSettings = HarnessSettings(iterations=2, candidates=2, promotion="published"),
+        settings: HarnessSettings,
         domain: Labels | None = None,
         in_flight: int = 1,
         unseal: Any = None,
