@@ -68,3 +68,13 @@ def test_a_missing_cost_has_no_place_and_failed_candidates_no_rank() -> None:
     archive = Archive(OBJECTIVES)
     assert best_of(archive, [failed, good]) is good
     assert not on_frontier(archive, failed, [])
+
+
+def test_a_candidate_that_failed_as_a_whole_never_leads_the_archive() -> None:
+    archive = Archive((Objective("score", floor=0.0),))
+    archive.add(candidate(0, (0, 0), status="failed"))
+    honest = candidate(1, (-3, 0))
+    archive.add(honest)
+    assert archive.best is not None
+    assert archive.best.candidate == honest.id
+    assert archive.frontier() == (honest,)

@@ -102,7 +102,7 @@ class Archive:
             log.children.setdefault((edge.source, edge.kind), []).append(self._size)
         self._size += 1
         val = candidate.evaluations.get("val")
-        if val is not None and val.complete and val.passed:
+        if candidate.status == "evaluated" and val is not None and val.complete and val.passed:
             self._rank(candidate.id, val)
 
     def judge(self, verdict: Verdict) -> None:

@@ -49,7 +49,7 @@ def check_static(
 ) -> Finding:
     """Check a proposal without running anything. `base` is the tree it started from, `known` a candidate with the same tree."""
     program = proposal.program
-    if program is None:
+    if program is None or proposal.failure:
         outcome = Outcome.INVALID if proposal.outcome is Outcome.OK else proposal.outcome
         return Finding(outcome, proposal.failure or "the proposer returned no program")
     if known is not None and settings.refuse_known:
