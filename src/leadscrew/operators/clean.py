@@ -33,7 +33,9 @@ class Clean:
     async def propose(self, plan: Edit, bench: Bench) -> Sequence[Proposal]:
         """Return the inner proposer's proposals, checked against the tree that each started from."""
         rules = {rule: plan.options.get(rule, default) for rule, default in self._rules.items()}
-        return [self._checked(p, bench, rules) for p in await self.inner.propose(plan, bench)]
+        # The rules are for this wrapper: a proposer that checks its own options does not know them.
+        own = {name: value for name, value in plan.options.items() if name not in self._rules}
+        return [self._checked(p, bench, rules) for p in await self.inner.propose(replace(plan, options=own), bench)]
 
     def _checked(self, proposal: Proposal, bench: Bench, rules: dict[str, Rule]) -> Proposal:
         if proposal.program is None or proposal.failure:
