@@ -36,7 +36,7 @@ from leadscrew.engine.evaluate import Evaluator
 from leadscrew.engine.inbox import Inbox
 from leadscrew.engine.meter import Meter
 from leadscrew.engine.restore import Restored, restore
-from leadscrew.errors import BudgetReached, InfrastructureError, LeadscrewError
+from leadscrew.errors import BudgetReached, InfrastructureError, LeadscrewError, ProgramError
 from leadscrew.ports import Domain, Event, Executor, Item, Message, Method, Observer, Proposer, Store, StoredPlan
 
 SMOKE_ITEMS = 4
@@ -368,6 +368,11 @@ class Engine:
         for candidate in results.candidates:
             self._observe(Event("candidate", {"candidate": candidate, "verdict": self.archive.verdict(candidate.id)}))
         self._observe(Event("verdict", {"plan": number, "judgement": judgement, "archive": self.archive}))
+        if plan == Edit("found") and not any(c.status == "evaluated" for c in results.candidates):
+            reasons = "; ".join(f"{c.name or c.id}: {c.reason}" for c in results.candidates[:3])
+            raise ProgramError(
+                f"none of the programs to start from could be evaluated, so there is nothing to improve. {reasons}"
+            )
 
     async def _retry(self, flight: _Flight, error: InfrastructureError) -> None:
         """Start a plan again that failed for our own reasons: it costs no iteration and harms no parent."""

@@ -90,9 +90,9 @@ class PythonProgram:
     def _bind_predict(self, module: types.ModuleType) -> None:
         kind = _class_in(module, ("predict", _LEARN))
         if kind is not None:
-            for name in ("predict", *_LEARN):
-                method = getattr(kind, name, None)
-                if method is not None and not _takes(method, 2):
+            for name in ("predict", next(n for n in _LEARN if hasattr(kind, n))):
+                method = getattr(kind, name)
+                if not _takes(method, 2):
                     raise wire.Invalid(f"{kind.__name__}.{name}{_shape(method)} must take one argument besides self")
             self.kind: Any = kind
             self.learner = _instance(kind)
