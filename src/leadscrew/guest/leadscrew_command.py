@@ -10,7 +10,6 @@ lines count as plain output.
 
 from __future__ import annotations
 
-import json
 import os
 
 TYPE_CHECKING = False
@@ -50,7 +49,7 @@ class Conversation:
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send one request and return the reply."""
         try:
-            wire.write_all(self.sink, json.dumps(request).encode() + b"\n")
+            wire.write_all(self.sink, wire.dumps(request) + b"\n")
         except BrokenPipeError:
             raise CommandError(self.farewell(f"left before it read the request {request['op']!r}")) from None
         while True:
@@ -96,7 +95,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
     if not line.lstrip().startswith(b"{"):
         return None
     try:
-        value = json.loads(line)
+        value = wire.loads(line)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -180,5 +179,5 @@ class CommandProgram:
 
 def _take(reply: dict[str, Any], key: str) -> Any:
     if key not in reply:
-        raise wire.BadOutput(f"a reply without {key!r}: {json.dumps(reply)[:500]}")
+        raise wire.BadOutput(f"a reply without {key!r}: {wire.dumps(reply)[:500].decode()}")
     return reply[key]

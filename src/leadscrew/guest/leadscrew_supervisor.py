@@ -8,11 +8,9 @@ read, and the supervisor's memory is closed to other processes of the same user 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import random
 import resource
-import signal
 import time
 
 # Imported here only so that the zygote has them before it is forked: random.seed() precedes every trial.
@@ -20,6 +18,7 @@ _WARM = (random, resource)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from typing import Any
 
     from leadscrew.guest import leadscrew_files, leadscrew_zygote
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
 
     Json = dict[str, Any]
 else:
+    import _signal as signal
+
     import leadscrew_files
     import leadscrew_wire as wire
     import leadscrew_zygote
@@ -124,14 +125,14 @@ class Supervisor(Watch):
             self.turn(None)
         line, _, rest = self.inbox.partition(b"\n")
         self.inbox = bytearray(rest)
-        request: Json = json.loads(bytes(line))
+        request: Json = wire.loads(bytes(line))
         return request
 
     def reply(self, request: Json, more: Json) -> None:
         """Send one line of the reply to `request`."""
-        line = json.dumps({"id": request["id"], "nonce": request["nonce"], **more})
+        line = wire.dumps({"id": request["id"], "nonce": request["nonce"], **more})
         try:
-            wire.write_all(self.sink, line.encode() + b"\n")
+            wire.write_all(self.sink, line + b"\n")
         except OSError:
             self.end(0)
 
@@ -289,7 +290,7 @@ class Supervisor(Watch):
     def send(self, letter: bytes, value: object) -> None:
         """Send a frame down; a zygote that is gone or does not read is noticed by the wait that follows."""
         try:
-            wire.send(self.cmd, letter, json.dumps(value).encode())
+            wire.send(self.cmd, letter, wire.dumps(value))
         except OSError:
             self.reap()
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
+
     from leadscrew.guest import leadscrew_wire as wire
 else:
+    import _signal as signal
+
     import leadscrew_wire as wire
 
 TICK = 0.05

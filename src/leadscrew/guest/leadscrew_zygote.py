@@ -7,28 +7,29 @@ kills, and clears up).
 from __future__ import annotations
 
 import gc
-import json
 import os
 import random
 import resource
-import signal
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable
     from typing import Any
 
     from leadscrew.guest import leadscrew_command, leadscrew_guest, leadscrew_loader
     from leadscrew.guest import leadscrew_wire as wire
 else:
+    import _signal as signal
+
     import leadscrew_command
     import leadscrew_guest
     import leadscrew_loader
     import leadscrew_wire as wire
 
 # Taken before any program is loaded, so that a program which replaces them breaks only itself.
-_dumps, _loads, _fork, _waitpid, _leave = json.dumps, json.loads, os.fork, os.wait4, os._exit
+_dumps, _loads, _fork, _waitpid, _leave = wire.dumps, wire.loads, os.fork, os.wait4, os._exit
 
 
 def serve(cmd: int, res: int, ctl: int) -> None:
@@ -108,7 +109,6 @@ class Zygote:
     def freeze(self, _: None) -> None:
         self.program.ready()
         _limit_cpu(None, hard=False)
-        gc.collect()
         gc.freeze()
 
     # -- trials --------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Zygote:
             self.log(metadata)
 
     def log(self, call: dict[str, Any]) -> None:
-        data = _dumps(wire.cut(call, max(self.limits.get("output_kb", 64), 1) * 1024), default=repr).encode()
+        data = _dumps(wire.cut(call, max(self.limits.get("output_kb", 64), 1) * 1024), anything=True)
         if len(data) <= self.log_left:
             self.log_left -= len(data)
             wire.send(self.res, b"L", data)
@@ -199,7 +199,7 @@ def encode(answer: Any) -> bytes:
     if fault is not None:
         raise wire.BadOutput(f"the answer holds {fault}")
     try:
-        return _dumps(answer).encode("utf-8")
+        return _dumps(answer)
     except (ValueError, TypeError, RecursionError) as error:
         raise wire.BadOutput(f"the answer is no JSON: {error}") from None
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import itertools
 import json
 import os
+import py_compile
 import secrets
 import shutil
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,6 +30,7 @@ START_S = 60.0
 """Wall seconds a box may take until its worker answers; longer is our failure."""
 GRACE_S = 5.0
 """Wall seconds beyond a limit until the host stops waiting for the worker to report the breach itself."""
+_GUEST = Path(__file__).resolve().parents[2] / "guest"
 ENDPOINT = "/run/leadscrew.sock"
 Line = dict[str, Any]
 
@@ -281,12 +285,26 @@ def write_program(folder: Path, program: Program) -> None:
         target.chmod(0o755 if file.executable else 0o644)
 
 
+@lru_cache(maxsize=1)
+def compile_guest() -> None:
+    """Leave byte code beside the guest's modules, as an import would: boxes read the folder but cannot write it.
+
+    Saves each box some 10 ms. Where the package is not writable boxes compile for themselves.
+    """
+    for source in sorted(_GUEST.glob("*.py")):
+        with contextlib.suppress(OSError):
+            cached = Path(importlib.util.cache_from_source(str(source)))
+            if not cached.exists() or cached.stat().st_mtime < source.stat().st_mtime:
+                py_compile.compile(str(source), doraise=True)
+
+
 class BoxPool:
     """Boxes opened ahead, `spares` of each kind of job seen lately, each used for one program only."""
 
     KINDS = 3
 
     def __init__(self, sandbox: Sandbox, spares: int, root: Path) -> None:
+        compile_guest()
         self.sandbox, self.spares, self.root = sandbox, spares, root
         self._waiting: OrderedDict[str, deque[asyncio.Task[WarmBox]]] = OrderedDict()
         self._ending: set[asyncio.Task[None]] = set()
