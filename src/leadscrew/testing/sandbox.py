@@ -120,7 +120,7 @@ class SandboxSuite(ABC):
             await sandbox.close()
 
     async def test_a_writable_mount_reaches_the_host(self, tmp_path: Path) -> None:
-        tmp_path.chmod(0o777)
+        os.chmod(tmp_path, 0o777)
         code = "import sys; open(sys.argv[1], 'w').write('made')"
         sandbox = self.make()
         argv = (*PYTHON, code, "/out/file")
@@ -134,14 +134,14 @@ class SandboxSuite(ABC):
 
     async def test_a_missing_mount_is_our_failure(self) -> None:
         sandbox = self.make()
+        said = ""
         try:
             await sandbox.open(spec("pass", mounts=(Mount("/nowhere/at/all", "/program"),)))
         except InfrastructureError as error:
-            assert "/nowhere/at/all" in str(error)
-        else:
-            raise AssertionError("a box was opened although a mount's source is missing")
+            said = str(error)
         finally:
             await sandbox.close()
+        assert "/nowhere/at/all" in said
 
     async def test_the_worker_starts_without_argv(self) -> None:
         sandbox = self.make()

@@ -3,6 +3,7 @@
 It refuses every option it does not know, so that what the backend asks for is checked word by word.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -96,10 +97,8 @@ def alive(pid: str) -> bool:
 
 
 def kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def main(words: list) -> int:

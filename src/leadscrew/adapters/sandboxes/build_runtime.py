@@ -6,7 +6,8 @@
     lib/*.so*                            every shared library that it and its extension modules need, and the loader
     own/*.so*                            links to those of them that do not come from the system's library folders
     lib/python3.11/**.pyc                the standard library, source-less, without docstrings
-    etc/passwd, etc/group, empty/        what a box shows instead of the host's
+    etc/passwd, etc/group                what a box shows instead of the host's
+    empty/, nothing                      an empty folder and an empty file, to hide others behind
     layout.json                          {"python": "bin/python3.11", "loader": "/lib64/ld-linux-x86-64.so.2", ...}
 """
 
@@ -123,6 +124,7 @@ def build(dest: Path) -> None:
             (dest / "own" / library).symlink_to(f"../lib/{library}")
 
     (dest / "etc" / "passwd").write_text("box:x:1000:1000:box:/work:/bin/sh\n")
+    (dest / "nothing").touch()
     (dest / "etc" / "group").write_text("box:x:1000:\n")
     layout = {
         "python": f"bin/{name}",

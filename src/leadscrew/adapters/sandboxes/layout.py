@@ -127,7 +127,7 @@ class Layout:
             hidden = _real(mask)
             if not os.path.exists(hidden):
                 continue
-            cover = str(self.runtime.folder / "empty") if os.path.isdir(hidden) else "/dev/null"
+            cover = self.runtime.cover(os.path.isdir(hidden))
             for source, target in shown:
                 source = _real(source).rstrip("/")
                 if hidden == source or hidden.startswith(source + "/"):
@@ -173,10 +173,8 @@ def _covers(runtime: Runtime) -> list[str]:
         if name.isdigit() or name in _PROC_SHOWN:
             continue
         path = f"/proc/{name}"
-        if os.path.isdir(path):
-            out += ["--ro-bind", str(runtime.folder / "empty"), path]
-        elif not os.path.islink(path):
-            out += ["--ro-bind", "/dev/null", path]
+        if not os.path.islink(path):
+            out += ["--ro-bind", runtime.cover(os.path.isdir(path)), path]
     return out
 
 
@@ -197,7 +195,7 @@ def _shell(runtime: Runtime) -> list[str]:
     libraries = {Path(runtime.host_stdlib), *(found for place in places for found in place.glob("python3*"))}
     for folder in sorted(libraries):
         if folder.is_dir() and str(folder).startswith("/usr/"):
-            out += ["--ro-bind", str(runtime.folder / "empty"), str(folder)]
+            out += ["--ro-bind", runtime.cover(folder=True), str(folder)]
     return out
 
 

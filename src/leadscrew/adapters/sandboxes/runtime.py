@@ -40,6 +40,10 @@ class Runtime:
     host_stdlib: str
     version: str
 
+    def cover(self, folder: bool) -> str:
+        """Return the host path of an empty folder, or else of an empty file, to hide something behind."""
+        return str(self.folder / ("empty" if folder else "nothing"))
+
 
 def cache_folder() -> Path:
     """Return leadscrew's cache folder: `$XDG_CACHE_HOME/leadscrew` or `~/.cache/leadscrew`."""
