@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections import Counter, defaultdict
@@ -24,7 +25,7 @@ def words(text):
 
 
 def pairs(tokens):
-    return [f"{a} {b}" for a, b in zip(tokens, tokens[1:])]
+    return [f"{a} {b}" for a, b in itertools.pairwise(tokens)]
 
 
 class BayesVoter:
@@ -36,7 +37,7 @@ class BayesVoter:
 
     def learn(self, texts, labels):
         self.counts = defaultdict(Counter)
-        for text, label in zip(texts, labels):
+        for text, label in zip(texts, labels, strict=False):
             self.counts[label].update(self.features(text))
         self.total = sum(self.counts.values(), Counter())
         self.size = sum(self.total.values())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, defaultdict
 
 CENTROID_RANGE = (2, 4)
@@ -47,7 +46,7 @@ class CentroidVoter:
         documents = [grams(text, *CENTROID_RANGE) for text in texts]
         self.idf = inverse_frequencies(documents)
         self.centres = defaultdict(Counter)
-        for document, label in zip(documents, labels):
+        for document, label in zip(documents, labels, strict=False):
             for token, value in weighted(document, self.idf).items():
                 self.centres[label][token] += value
 

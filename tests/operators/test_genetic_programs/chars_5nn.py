@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter, defaultdict
+from collections import Counter
 
 CHARS_NEIGHBOURS = 5
 CHARS_RANGE = (2, 5)
@@ -52,7 +51,10 @@ class CharsVoter:
 
     def scores(self, text):
         query = weighted(grams(text, *CHARS_RANGE), self.idf)
-        near = [(sum(v * row.get(t, 0.0) for t, v in query.items()), y) for row, y in zip(self.rows, self.labels)]
+        near = [
+            (sum(v * row.get(t, 0.0) for t, v in query.items()), y)
+            for row, y in zip(self.rows, self.labels, strict=False)
+        ]
         near.sort(reverse=True)
         totals = dict.fromkeys(self.labels, 0.0)
         for similarity, label in near[:CHARS_NEIGHBOURS]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 
 WORDS_NEIGHBOURS = 1
 
@@ -45,7 +45,10 @@ class WordsVoter:
 
     def scores(self, text):
         query = weighted(words(text), self.idf)
-        near = [(sum(v * row.get(t, 0.0) for t, v in query.items()), y) for row, y in zip(self.rows, self.labels)]
+        near = [
+            (sum(v * row.get(t, 0.0) for t, v in query.items()), y)
+            for row, y in zip(self.rows, self.labels, strict=False)
+        ]
         near.sort(reverse=True)
         totals = dict.fromkeys(self.labels, 0.0)
         for similarity, label in near[:WORDS_NEIGHBOURS]:

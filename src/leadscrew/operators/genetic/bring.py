@@ -212,11 +212,17 @@ def place(base: Source, pieces: Sequence[Piece], anchor: Piece, brought: Brought
     return out
 
 
+def settled(base: Source, pieces: Sequence[Piece], old: Piece, new: Piece) -> list[Piece]:
+    """Return `pieces` with `old` replaced by `new`, set apart from what was brought before it."""
+    at = next(i for i, piece in enumerate(pieces) if piece is old)
+    return [*pieces[:at], _spaced(base, pieces[:at], new), *pieces[at + 1 :]]
+
+
 def _spaced(base: Source, before: Sequence[Piece], piece: Piece) -> Piece:
-    """Put a blank line above a piece that would stick to the end of a function or class."""
-    if not before or before[-1].kind not in ("def", "class") or not piece.text.partition("\n")[0].strip():
-        return piece
-    return Piece.of(base.newline * 2 + piece.text)
+    """Put blank lines above a piece that would stick to a function or class, or is one that would stick to anything."""
+    blocks = ("def", "class")
+    close = before and (before[-1].kind in blocks or piece.kind in blocks)
+    return Piece.of(base.newline * 2 + piece.text) if close and piece.text.split("\n", 1)[0].strip() else piece
 
 
 def sweep(before: Sequence[Piece], after: list[Piece], elsewhere: frozenset[str]) -> list[Piece]:

@@ -48,6 +48,8 @@ def mutate(
     <BLANKLINE>
     """
     # LibCST takes a quarter of a second to import and is not needed to read this module.
+    from libcst import CSTValidationError
+
     from leadscrew.operators.genetic.moves import SIMPLE
     from leadscrew.operators.genetic.scene import Scene, Step
 
@@ -66,7 +68,10 @@ def mutate(
         steps: list[Step] = []
         moves: list[str] = []
         for move in wanted:
-            step = SIMPLE[move](scene)
+            try:
+                step = SIMPLE[move](scene)
+            except (SyntaxError, ValueError, RecursionError, CSTValidationError):
+                continue  # what the move made is no Python: another draw
             if step is None:
                 continue
             scene = replace(scene, base=scene.base.with_files(_kept_modes(scene.base, step.files)))

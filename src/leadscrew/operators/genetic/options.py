@@ -20,7 +20,7 @@ MOVES: tuple[str, ...] = (
     "compose",
 )
 WEIGHTS: Mapping[str, float] = {
-    "graft": 5.0,
+    "graft": 8.0,
     "exchange": 2.0,
     "drop": 1.0,
     "constant": 3.0,

@@ -14,6 +14,7 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
+from typing import Any
 
 import libcst as cst
 
@@ -257,40 +258,53 @@ def entry_uses(entry: Entry) -> frozenset[str]:
     return frozenset().union(*(facts(f"({_BARE.code_for_node(part)}\n)").uses for part in parts))
 
 
-def with_entries(piece: Piece, source: Source, elements: Sequence[Entry]) -> Piece:
-    """Return the piece with other elements in its collection literal."""
-    literal = piece.literal
-    assert literal is not None
-    node = piece.node.deep_replace(literal, literal.with_changes(elements=elements))
-    return source.piece(node)  # type: ignore[arg-type]
+def with_literal(piece: Piece, source: Source, literal: Literal) -> Piece:
+    """Return the piece with another collection literal in place of its own."""
+    old = piece.literal
+    assert old is not None
+    return source.piece(piece.node.deep_replace(old, literal))  # type: ignore[arg-type]
 
 
-def appended(literal: Literal, entry: Entry) -> list[Entry]:
-    """Return the elements with one more at the end, laid out as the others are."""
+def appended(literal: Literal, entry: Entry) -> Literal:
+    """Return the literal with one more element at the end, laid out as the others are."""
     old = list(entries(literal))
+    entry = entry.with_changes(comma=cst.MaybeSentinel.DEFAULT)
     if not old:
-        return [entry.with_changes(comma=cst.MaybeSentinel.DEFAULT)]
+        return literal.with_changes(elements=[entry])
     last = old[-1]
-    if isinstance(last.comma, cst.Comma) and isinstance(last.comma.whitespace_after, cst.ParenthesizedWhitespace):
-        between = old[-2].comma if len(old) > 1 else last.comma
-        if len(old) == 1:
-            opening = getattr(literal, "lbracket", None) or getattr(literal, "lbrace", None)
-            space = opening.whitespace_after if opening is not None else cst.SimpleWhitespace(" ")
-            between = cst.Comma(whitespace_after=space)
-        return [*old[:-1], last.with_changes(comma=between), entry.with_changes(comma=last.comma)]
-    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    return [*old[:-1], last.with_changes(comma=comma), entry.with_changes(comma=cst.MaybeSentinel.DEFAULT)]
+    opening, closing = _brackets(literal)
+    if opening is None or not isinstance(opening.whitespace_after, cst.ParenthesizedWhitespace):
+        comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+        return literal.with_changes(elements=[*old[:-1], last.with_changes(comma=comma), entry])
+    # One element per line: a comment behind the last one must stay with it, not move on to the new one.
+    space = opening.whitespace_after.with_changes(first_line=cst.TrailingWhitespace(), empty_lines=[])
+    if closing is not None and isinstance(closing.whitespace_before, cst.ParenthesizedWhitespace):
+        end = closing.whitespace_before
+        space = space.with_changes(first_line=end.first_line)
+        clean = closing.with_changes(whitespace_before=end.with_changes(first_line=cst.TrailingWhitespace()))
+        literal = literal.deep_replace(closing, clean)
+        old = list(entries(literal))
+    entry = entry.with_changes(comma=last.comma)
+    return literal.with_changes(elements=[*old[:-1], last.with_changes(comma=cst.Comma(whitespace_after=space)), entry])
 
 
-def without(literal: Literal, index: int) -> list[Entry]:
-    """Return the elements without the one at `index`; the new last one takes over the old last comma."""
+def without(literal: Literal, index: int) -> Literal:
+    """Return the literal without the element at `index`; the new last one takes over the old last comma."""
     old = list(entries(literal))
     kept = old[:index] + old[index + 1 :]
     if kept and index == len(old) - 1:
         kept[-1] = kept[-1].with_changes(comma=old[-1].comma)
     if len(kept) == 1 and isinstance(literal, cst.Tuple):
         kept[0] = kept[0].with_changes(comma=cst.Comma())
-    return kept
+    return literal.with_changes(elements=kept)
+
+
+def _brackets(literal: Literal) -> tuple[Any, Any]:
+    if isinstance(literal, cst.Tuple):
+        return (literal.lpar[0], literal.rpar[-1]) if literal.lpar and literal.rpar else (None, None)
+    if isinstance(literal, cst.List):
+        return literal.lbracket, literal.rbracket
+    return literal.lbrace, literal.rbrace
 
 
 def walk(node: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, cst.CSTNode | None]]:

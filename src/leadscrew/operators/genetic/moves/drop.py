@@ -5,7 +5,7 @@ from __future__ import annotations
 from leadscrew.operators.genetic.bring import sweep
 from leadscrew.operators.genetic.moves.graft import outside
 from leadscrew.operators.genetic.scene import Scene, Step
-from leadscrew.operators.genetic.source import entries, entry_text, entry_uses, with_entries, without
+from leadscrew.operators.genetic.source import entries, entry_text, entry_uses, with_literal, without
 
 
 def drop(scene: Scene) -> Step | None:
@@ -41,7 +41,7 @@ def drop(scene: Scene) -> Step | None:
     old = entries(piece.literal)
     index = scene.rng.choice([i for i, entry in enumerate(old) if entry_uses(entry) & source.definers.keys()])
     what = entry_text(old[index])
-    new = with_entries(piece, source, without(piece.literal, index))
+    new = with_literal(piece, source, without(piece.literal, index))
     pieces = sweep(source.pieces, source.replaced(piece, new), outside(scene, path))
     return Step(
         {path: source.render(pieces)}, f"drop {what} from {piece.name} of {scene.labels[0]}", components=(what,)

@@ -15,6 +15,7 @@ from leadscrew.operators.genetic.bring import (
     parameters,
     place,
     renamed,
+    settled,
     sweep,
 )
 from leadscrew.operators.genetic.moves.graft import offered, outside
@@ -112,7 +113,7 @@ def _finish(
     scene: Scene, pair: Pair, number: int, ours: Piece, new: Piece, brought: Brought, called: str, part: str = ""
 ) -> Step:
     pieces = place(pair.base, pair.base.pieces, ours, brought)
-    pieces = [new if piece is ours else piece for piece in pieces]
+    pieces = settled(pair.base, pieces, ours, new)
     pieces = sweep(pair.base.pieces, pieces, outside(scene, pair.base_path))
     what = "method" if part else ours.kind
     text = f"replace {what} {ours.name}{part} of {scene.labels[0]} by {called} of {scene.labels[number + 1]}"

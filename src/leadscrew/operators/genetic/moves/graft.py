@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import libcst as cst
 
-from leadscrew.operators.genetic.bring import Clash, Pair, place, renamed, sweep
+from leadscrew.operators.genetic.bring import Clash, Pair, place, renamed, settled, sweep
 from leadscrew.operators.genetic.scene import Scene, Step
 from leadscrew.operators.genetic.source import (
     Entry,
@@ -17,7 +17,7 @@ from leadscrew.operators.genetic.source import (
     entry_key,
     entry_text,
     entry_uses,
-    with_entries,
+    with_literal,
     without,
 )
 
@@ -86,13 +86,13 @@ def enter(scene: Scene, pair: Pair, number: int, name: str, chosen: list[Entry],
         assert piece.literal is not None
         index = scene.rng.randrange(len(entries(piece.literal)))
         gone = entry_text(entries(piece.literal)[index])
-        current = with_entries(piece, base, without(piece.literal, index))
+        current = with_literal(piece, base, without(piece.literal, index))
     for entry in chosen:
         assert current.literal is not None
         fresh = entry.deep_clone() if not brought.renames else _renamed_entry(entry, brought.renames)
-        current = with_entries(current, base, appended(current.literal, fresh))
+        current = with_literal(current, base, appended(current.literal, fresh))
     pieces = place(base, base.pieces, piece, brought)
-    pieces = [current if p is piece else p for p in pieces]
+    pieces = settled(base, pieces, piece, current)
     if swap:
         pieces = sweep(base.pieces, pieces, outside(scene, pair.base_path))
     what = ", ".join(entry_text(entry) for entry in chosen)
