@@ -166,7 +166,7 @@ class Reader:
     def _evaluation(self, row: Any, program: str) -> Evaluation:
         content = self._content
         return Evaluation(
-            program=codec.digest_out(row[0]) or program,
+            program=program if row[0] is None else codec.digest_out(row[0]),
             split=row[1],
             rung=row[2],
             planned=row[3],

@@ -5,6 +5,8 @@ itself or, where it is long or no valid UTF-8, the id of the blob that holds it.
 bytes where the value is 64 hex digits, and the text itself otherwise. A *number* column (type ANY) holds a real, NULL
 for none, or the text 'nan'.
 
+`evaluation.program` is NULL where it is the candidate's own.
+
 `link` is the chain, one row per commit: `hashes` holds for each row written the code of its table and its link, then
 code 0 and the link of the commit itself; `marks` holds one check byte per column of these rows, by which a change is
 located.
@@ -71,7 +73,7 @@ CREATE TABLE edge(id INTEGER PRIMARY KEY, candidate INTEGER NOT NULL REFERENCES 
 CREATE INDEX edge_candidate ON edge(candidate);
 CREATE TABLE evaluation(id INTEGER PRIMARY KEY, candidate INTEGER NOT NULL REFERENCES candidate(id),
   split TEXT NOT NULL, rung INTEGER NOT NULL, planned INTEGER NOT NULL, passed INTEGER NOT NULL,
-  program ANY NOT NULL, value ANY, instances ANY NOT NULL, vals BLOB NOT NULL, costs ANY NOT NULL,
+  program ANY, value ANY, instances ANY NOT NULL, vals BLOB NOT NULL, costs ANY NOT NULL,
   per_dataset ANY NOT NULL, failures ANY NOT NULL) STRICT;
 CREATE INDEX evaluation_candidate ON evaluation(candidate);
 CREATE TABLE measured(id INTEGER PRIMARY KEY, plan INTEGER NOT NULL REFERENCES plan(number),

@@ -335,7 +335,7 @@ class SQLiteStore(Reader):
             evaluation.rung,
             evaluation.planned,
             int(evaluation.passed),
-            "" if evaluation.program == program else codec.digest_in(evaluation.program),
+            None if evaluation.program == program else codec.digest_in(evaluation.program),
             codec.number_in(evaluation.value),
             self._names_in(evaluation.instances),
             codec.values_in(evaluation.values),
