@@ -215,7 +215,7 @@ def lay_out(history: History, bench: RunBench, folder: Path) -> None:
     (folder / "prompt.json").write_text(json.dumps(prompt, indent=2) + "\n", encoding="utf-8")
 
 
-def hand_bench(store: SQLiteStore, archive: Archive, domain: Domain, method: Method, folder: Path) -> None:
+def hand_bench(store: Store, archive: Archive, domain: Domain, method: Method, folder: Path) -> None:
     """Lay out a bench outside the run's plans, for somebody who wants to try something by hand."""
     bench = RunBench(
         number=archive.plans_applied,
@@ -282,6 +282,11 @@ def start_sandbox(config: Config, folder: Path) -> tuple[Sandbox, SandboxReport]
     """Choose and really try the sandbox; raises `SandboxUnavailable` with reason and remedy."""
     sandbox = choose(config.sandbox.name)
     return sandbox, sandbox.probe()
+
+
+def prepared_event(prepared: Prepared, domain: Domain) -> dict[str, Any]:
+    """Return what a run writes down of its data and scorer before it starts."""
+    return {**asdict(prepared), "scorer": domain.scorer_digest()}
 
 
 def check_same_data(store: SQLiteStore, prepared: Prepared, scorer: str) -> None:
