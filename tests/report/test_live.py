@@ -33,6 +33,7 @@ def events() -> list[Event]:
     for made in (candidate("0.0", 0.5), candidate("1.0", 0.625)):
         archive.add(made)
         archive.judge(Verdict(made.id, "promoted", "", champion=True))
+        archive.plan_applied()
         out += [Event("trial", {"trial": replace(trial, key=f"{made.id}{n}")}) for n in range(4)]
         out.append(Event("candidate", {"candidate": made, "verdict": None}))
         out.append(Event("verdict", {"plan": made.plan, "judgement": None, "archive": archive.snapshot()}))

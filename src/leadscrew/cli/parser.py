@@ -154,7 +154,7 @@ def _ship(commands: _Commands[argparse.ArgumentParser]) -> None:
     _command(commands, "doctor", "ship:doctor", "what works here: sandbox, limits, optional parts")
 
     add = _command(commands, "redteam", "ship:redteam", "attack the sandbox with hostile programs, each with a control")
-    add("--only", metavar="NAME", action="append", default=[], help="run only this attack (may be repeated)")
+    add("--only", metavar="NAME", action="append", default=[], help="run only this attack or family (may be repeated)")
 
 
 def _settings(add: Callable[..., argparse.Action]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from leadscrew.cli.output import print_fields, print_json, print_table
+from leadscrew.cli.output import print_fields, print_json
 from leadscrew.errors import UsageError
 
 
@@ -59,18 +59,11 @@ def doctor(args: argparse.Namespace) -> int:
 
 def redteam(args: argparse.Namespace) -> int:
     """Attack the sandbox; 1 if a breach or a failed control is found."""
+    import sys
+
     from leadscrew.testing import redteam as attacks
 
-    found = attacks.run(only=tuple(args.only))
-    if args.json:
-        print_json(found)
-    else:
-        rows = found.get("rows", ())
-        if rows:
-            heads = list(rows[0])
-            print_table(heads, [[row.get(head, "") for head in heads] for row in rows])
-        print_fields([(key, _flat(value)) for key, value in found.items() if key != "rows"])
-    return 0 if not found["breaches"] and found["controls"] == found["attempts"] else 1
+    return 0 if attacks.run(sys.stdout, as_json=args.json, only=tuple(args.only)).passed else 1
 
 
 def _flat(value: object) -> str:

@@ -44,6 +44,15 @@ def estimate(config: Config, domain: Domain, method: Method) -> dict[str, Any]:
     }
 
 
+def plans_of(method: Method) -> int | None:
+    """Return how many plans a method asks for in all, the founding one included; None if it does not say."""
+    settings = getattr(method, "settings", None)
+    iterations = getattr(settings, "iterations", None)
+    if iterations is None:
+        return None
+    return 1 + int(iterations) * (2 if getattr(settings, "confirm_repeats", 0) else 1)
+
+
 def estimate_text(found: Mapping[str, Any]) -> str:
     """Say an estimate in three plain lines."""
     lines = [f"start: {found['founders']} programs on {found['val']} val instances, {found['trials_at_start']} trials"]

@@ -6,12 +6,16 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, TextIO
 
 from leadscrew.core.archive import Archive
 from leadscrew.core.proposal import Candidate, Edit
 from leadscrew.core.trial import Trial
+from leadscrew.engine.meter import Meter
+from leadscrew.plugins import load_method
 from leadscrew.ports import Event, Observer
+from leadscrew.report.estimate import plans_of
 from leadscrew.report.numbers import spread
 
 
@@ -28,13 +32,19 @@ class Progress:
         self.start: Candidate | None = None
         self.phase = "starting"
         self.last = ""
-        self.trial_mark = 0
+        self._meter: Meter | None = None
+        self._plans_here = 0
         self._began = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """Seconds since the progress began."""
-        return time.monotonic() - self._began
+        """Running time of the run over all its sittings, in seconds; of this sitting while no meter is known."""
+        return self._meter.seconds if self._meter is not None else time.monotonic() - self._began
+
+    @property
+    def spent_trials(self) -> int:
+        """Trials that were run, over all sittings."""
+        return self._meter.run.spent.trials if self._meter is not None else self.trials
 
     def take(self, event: Event) -> None:
         """Take in one event."""
@@ -46,10 +56,11 @@ class Progress:
         elif event.kind == "candidate":
             self._candidate(data["candidate"])
         elif event.kind == "verdict":
-            self.plans += 1
             self.phase = "searching"
+            self._plans_here += 1
             archive: Archive | None = data.get("archive")
             if archive is not None:
+                self.plans = archive.plans_applied
                 self.best = archive.champion
                 if self.start is None:
                     self.start = archive.champion
@@ -70,8 +81,11 @@ class Progress:
             self.phase = "done"
 
     def _run(self, data: Mapping[str, Any]) -> None:
-        self.total = data.get("plans", self.total)
-        self.caps = dict(data.get("caps", self.caps))
+        self._meter = data.get("meter")
+        if self._meter is not None:
+            self.caps = {name: cap for name, cap in asdict(self._meter.run.caps).items() if cap is not None}
+        if data.get("config") is not None:
+            self.total = plans_of(load_method(data["config"]))
 
     def _candidate(self, candidate: Candidate) -> None:
         self.candidates += 1
@@ -102,13 +116,14 @@ class Progress:
 
     def left(self) -> str:
         """The time left: by the pace so far, cut by the cap in seconds; empty while nothing can be said."""
+        here = time.monotonic() - self._began
         guesses = []
-        if self.total and self.plans > 1:
-            guesses.append(self.seconds / self.plans * max(0, self.total - self.plans))
+        if self.total and self._plans_here > 1:
+            guesses.append(here / self._plans_here * max(0, self.total - self.plans))
         if "seconds" in self.caps:
             guesses.append(max(0.0, self.caps["seconds"] - self.seconds))
         if "trials" in self.caps and self.trials:
-            guesses.append(self.seconds / self.trials * max(0.0, self.caps["trials"] - self.trials))
+            guesses.append(here / self.trials * max(0.0, self.caps["trials"] - self.spent_trials))
         return f"about {min(guesses):.0f} s left" if guesses else ""
 
     def plan_count(self) -> str:

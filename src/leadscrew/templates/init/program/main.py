@@ -5,8 +5,8 @@ import rates
 
 def reading_time(ticket):
     """Minutes to read what the customer wrote and attached."""
-    minutes = ticket["words"] / 90
-    minutes += ticket["attachments"] * 1.0
+    minutes = ticket["words"] / 40
+    minutes += ticket["attachments"] * 6.0
     return minutes
 
 
@@ -23,8 +23,6 @@ def care(ticket):
     """How much more time this customer gets."""
     if ticket["customer"] == "key":
         return 1.2
-    if ticket["customer"] == "new":
-        return 1.0
     return 1.0
 
 
@@ -32,5 +30,6 @@ def solve(ticket):
     """Return the estimate in minutes."""
     minutes = reading_time(ticket) + handling_time(ticket)
     minutes = minutes * care(ticket)
-    minutes += 12  # the hand-over meeting, before it was abolished
+    minutes += 15  # the hand-over meeting, before it was abolished
+    minutes = minutes * 1.5  # to be on the safe side
     return round(minutes, 1)
