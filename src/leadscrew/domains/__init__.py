@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 BUILTIN: Mapping[str, str] = {
-    "circle-packing": "leadscrew.domains.circles:CirclePacking",
-    "classify-jsonl": "leadscrew.domains.jsonl:ClassifyJsonl",
-    "debian-sections": "leadscrew.domains.debian:DebianSections",
+    "circle-packing": "leadscrew.domains.circle_packing:CirclePacking",
+    "classify-jsonl": "leadscrew.domains.classify_jsonl:ClassifyJsonl",
+    "debian-sections": "leadscrew.domains.debian_sections:DebianSections",
     "docstrings": "leadscrew.domains.docstrings:Docstrings",
     "folder": "leadscrew.domains.folder:FolderDomain",
 }

@@ -38,8 +38,8 @@ _PARAMETERS = ("input", "answer", "expected")
 class FunctionDomain(Domain):
     """The user's own task: rows in three splits and a function that scores one answer.
 
-    `score` takes any of the parameters `input`, `answer`, `expected` by name; with other names, two parameters are
-    (answer, expected) and three are (input, answer, expected). It returns a finite number, a truth value, a mapping
+    `score` takes any of the parameters `input`, `answer`, `expected` by name; two parameters of other
+    names are (answer, expected). It returns a finite number, a truth value, a mapping
     (`score` and further named costs), or a `Score`. A `ValueError`, or another error that the form of an answer causes,
     means that this answer cannot be judged.
 
@@ -195,11 +195,9 @@ def caller(function: Callable[..., Any], domain: str) -> Callable[[Any, Any, Any
     positional = [p for p in parameters if p.kind in kinds[:2] and p.default is p.empty]
     if len(positional) == len(needed) == 2:
         return lambda input, answer, expected: function(answer, expected)
-    if len(positional) == len(needed) == 3:
-        return lambda input, answer, expected: function(input, answer, expected)
     raise DomainError(
-        f"the scorer of {domain!r} takes ({', '.join(named) or 'nothing'}); write score(input, answer, expected), or "
-        "score(answer, expected) if it needs no input."
+        f"the scorer of {domain!r} takes ({', '.join(named) or 'nothing'}); name its parameters input, answer "
+        "and expected (in any order, and only those it needs), so that they cannot be mixed up."
     )
 
 

@@ -3,40 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from leadscrew.core.task import SPLITS
 from leadscrew.errors import DomainError
-from leadscrew.ports import Domain
-
-
-def create(cls: type[Domain], options: Mapping[str, Any], *, seed: int = 0, path: str = "") -> Domain:
-    """Make a domain from its class and options by name, as a configuration gives them.
-
-    `seed` and `path` are handed over where the class takes them. Raises `DomainError` for an option it does not have,
-    with the nearest name it has, and for a path that it has no use for.
-    """
-    known = inspect.signature(cls).parameters
-    given: dict[str, Any] = dict(options)
-    if "seed" in known:
-        given.setdefault("seed", seed)
-    if path:
-        if "path" not in known:
-            raise DomainError(f"the domain {cls.name!r} reads no folder, but path = {path!r} was given; leave it out.")
-        given.setdefault("path", path)
-    if not any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values()):
-        for name in given:
-            if name not in known:
-                raise DomainError(
-                    f"the domain {cls.name!r} has no option {name!r}{nearest(name, known)}; "
-                    f"it has {', '.join(sorted(k for k in known if k not in ('seed', 'path'))) or 'none'}."
-                )
-    missing = [k for k, p in known.items() if p.default is p.empty and k not in given and p.kind is p.KEYWORD_ONLY]
-    if missing:
-        raise DomainError(f"the domain {cls.name!r} needs {' and '.join(repr(k) for k in missing)}.")
-    return cls(**given)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
