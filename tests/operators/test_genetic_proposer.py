@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from leadscrew.core.archive import Archive
-from leadscrew.core.program import Program
+from leadscrew.core.program import Program, Region
 from leadscrew.core.proposal import Candidate, Claim, Edge, Edit, Proposal
 from leadscrew.core.task import Aggregate, Direction, Objective
 from leadscrew.core.trial import Evaluation, Outcome
+from leadscrew.errors import ConfigError
 from leadscrew.operators.genetic import GeneticProposer, Options
 from leadscrew.operators.genetic.memory import Memory
 from leadscrew.operators.genetic.names import tree_digest
@@ -225,8 +226,6 @@ async def test_without_a_valid_candidate_there_is_a_failed_proposal() -> None:
 
 
 async def test_only_the_plans_region_changes() -> None:
-    from leadscrew.core.program import Region
-
     base = Program.of({"main.py": toy("bayes")[0]["main.py"], "skill.md": "One.\nTwo.\nThree.\n"})
     desk = Desk(lambda program: 1.0)
     desk.found([base])
@@ -279,8 +278,49 @@ def test_moves_whose_children_beat_their_base_come_more_often() -> None:
         desk.record(1, i, Proposal(Program.of({"main.py": f"N = {i + 1}\n"}), (Edge("base", "0.0"),), claim))
     memory = Memory()
     memory.follow(desk.archive, desk.program)
-    plain, bent = Options().weights, memory.weights(Options())
+    plain, bent = Options().weights, memory.weights(desk.archive, Options())
     assert bent["graft"] == pytest.approx(plain["graft"] * 4 * 7 / 10)
     assert bent["statement"] == pytest.approx(plain["statement"] / 3)
     assert bent["constant"] == plain["constant"]
-    assert memory.weights(Options(credit=False)) == plain
+    assert memory.weights(desk.archive, Options(credit=False)) == plain
+
+
+async def test_a_view_of_an_earlier_moment_gives_what_it_gave_then() -> None:
+    desk = await search(toy("words_1nn", "bayes", "centroid"), TOY_WORTH, 2, proposals=6)
+    view = desk.archive.snapshot()
+    desk.rng = random.Random(9)
+    early = await GeneticProposer().propose(Edit("genetic", 3), desk)  # type: ignore[arg-type]
+    proposer = GeneticProposer()
+    for plan in range(7, 12):
+        await desk.step(proposer, plan, 2)
+    desk.archive, desk.rng = view, random.Random(9)
+    late = await proposer.propose(Edit("genetic", 3), desk)  # type: ignore[arg-type]
+    assert [p.program for p in early] == [p.program for p in late]
+
+
+async def test_one_proposer_serves_one_run_after_another() -> None:
+    proposer = GeneticProposer()
+    first = Desk(lambda program: 1.0)
+    first.found(toy("words_1nn", "bayes"))
+    await first.step(proposer, 1, 0)
+    second = Desk(lambda program: 1.0)
+    second.found(toy("centroid"))
+    (made,) = await second.step(proposer, 1, 0)
+    assert made.edges[0].source == "0.0"
+    assert made.program is not None
+    assert voters(made.program) <= {"CentroidVoter"}
+
+
+async def test_options_of_a_plan_win_and_wrong_ones_are_refused() -> None:
+    proposer = GeneticProposer(tries=5, weights={"graft": 0})
+    desk = Desk(lambda program: 1.0)
+    desk.found(toy("words_1nn", "bayes"))
+    for plan in range(1, 8):
+        (made,) = await desk.step(proposer, plan, 0)
+        assert "graft" not in made.claim.tags
+    (made,) = await desk.step(proposer, 8, 0, options={"weights": {"graft": 10_000}, "tries": 60})
+    assert "graft" in made.claim.tags
+    with pytest.raises(ConfigError, match="tries"):
+        GeneticProposer(tries=0)
+    with pytest.raises(ConfigError, match="Did you mean 'donors'"):
+        await desk.step(proposer, 9, 0, options={"donor": 2})

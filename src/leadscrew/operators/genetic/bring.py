@@ -242,10 +242,10 @@ def sweep(before: Sequence[Piece], after: list[Piece], elsewhere: frozenset[str]
 
 def renamed(node: Node, renames: Mapping[str, str]) -> Node:
     """Return a node with names exchanged, attributes, keywords and imports left alone."""
-    return node.visit(Renamer(renames)) if renames else node  # type: ignore[return-value]
+    return node.visit(_Renamer(renames)) if renames else node  # type: ignore[return-value]
 
 
-class Renamer(cst.CSTTransformer):
+class _Renamer(cst.CSTTransformer):
     """Exchanges plain names."""
 
     def __init__(self, renames: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
@@ -15,34 +16,68 @@ from leadscrew.operators.genetic.options import MOVES, Options
 
 
 @dataclass
-class Memory:
-    """Derived from the archive alone: valid candidates, digests of all recorded trees, and how the moves fared."""
+class Growing:
+    """Ids in the order of their candidates, with the positions of these, so that a shorter view can be read off."""
 
+    ids: list[str] = field(default_factory=list)
+    at: list[int] = field(default_factory=list)
+
+    def add(self, id: str, position: int) -> None:
+        """Append an id."""
+        self.ids.append(id)
+        self.at.append(position)
+
+    def count(self, archive: Archive) -> int:
+        """Return how many of the ids this view of the archive holds."""
+        return bisect_left(self.at, len(archive))
+
+    def draw(self, archive: Archive, rng: random.Random) -> str:
+        """Draw one of the ids that this view holds; there must be one."""
+        return self.ids[rng.randrange(self.count(archive))]
+
+
+@dataclass
+class Memory:
+    """Derived from one run's archive alone: valid candidates, digests of all recorded trees, how the moves fared.
+
+    Plans in flight see snapshots of different lengths. Everything is therefore kept with its position, and what is
+    returned depends on the view that is handed in, never on what was read for another plan.
+    """
+
+    first: Candidate | None = None
     read: int = 0
-    valid: list[str] = field(default_factory=list)
-    founders: list[str] = field(default_factory=list)
-    trees: dict[str, str] = field(default_factory=dict)
-    """`tree_digest` -> the first candidate with that tree."""
-    tried: dict[str, int] = field(default_factory=dict)
-    gained: dict[str, int] = field(default_factory=dict)
+    valid: Growing = field(default_factory=Growing)
+    founders: Growing = field(default_factory=Growing)
+    trees: dict[str, int] = field(default_factory=dict)
+    """`tree_digest` -> the position of the first candidate with that tree."""
+    tried: dict[str, Growing] = field(default_factory=lambda: {move: Growing() for move in MOVES})
+    gained: dict[str, Growing] = field(default_factory=lambda: {move: Growing() for move in MOVES})
+
+    def fits(self, archive: Archive) -> bool:
+        """Say whether this memory is of the run that the archive belongs to."""
+        return self.first is None or next(iter(archive), None) is self.first
 
     def follow(self, archive: Archive, program: Callable[[str], Program]) -> None:
-        """Take in the candidates that were added since the last call."""
-        new = list(islice(archive, self.read, None))
-        self.read += len(new)
-        for candidate in new:
-            if candidate.program:
-                first = archive.first_with(candidate.program)
-                if first == candidate.id:
-                    self.trees.setdefault(tree_digest(program(candidate.id)), candidate.id)
+        """Take in the candidates that no earlier view held."""
+        if len(archive) <= self.read:
+            return
+        for position, candidate in enumerate(list(islice(archive, self.read, None)), self.read):
+            self.first = self.first or candidate
+            if candidate.program and archive.first_with(candidate.program) == candidate.id:
+                self.trees.setdefault(tree_digest(program(candidate.id)), position)
             if is_valid(candidate):
-                self.valid.append(candidate.id)
+                self.valid.add(candidate.id, position)
                 if candidate.plan == 0:
-                    self.founders.append(candidate.id)
-            self._credit(archive, candidate)
+                    self.founders.add(candidate.id, position)
+            self._credit(archive, candidate, position)
+        self.read = len(archive)
 
-    def weights(self, options: Options) -> dict[str, float]:
-        """Return the weights of the moves, bent by the share of their children that beat their base.
+    def knows(self, archive: Archive, digest: str) -> bool:
+        """Say whether this view holds a candidate with that `tree_digest`."""
+        return self.trees.get(digest, len(archive)) < len(archive)
+
+    def weights(self, archive: Archive, options: Options) -> dict[str, float]:
+        """Return the weights of the moves, bent by the share of their children that beat their base on val.
 
         Each weight is multiplied by 4 (gained + 1) / (tried + 4), kept between a third and three: a move that has never
         been tried keeps its weight, and the prior is that one in four gains.
@@ -50,29 +85,29 @@ class Memory:
         out = dict(options.weights)
         if options.credit:
             for move in MOVES:
-                rate = (self.gained.get(move, 0) + 1) / (self.tried.get(move, 0) + 4)
+                rate = (self.gained[move].count(archive) + 1) / (self.tried[move].count(archive) + 4)
                 out[move] = out.get(move, 0.0) * min(3.0, max(1 / 3, 4 * rate))
         return out
 
     def base(self, archive: Archive, options: Options, rng: random.Random) -> str | None:
         """Draw a base: a member of the frontier, any valid candidate, or the winner of a tournament on val."""
-        if not self.valid:
+        if not self.valid.count(archive):
             return None
         draw = rng.random()
         frontier = archive.frontier()
         if draw < options.frontier and frontier:
             return rng.choice(frontier).id
         if draw < options.frontier + options.any:
-            return rng.choice(self.valid)
+            return self.valid.draw(archive, rng)
         return self._tournament(archive, options, rng)
 
     def donors(self, archive: Archive, base: str, options: Options, rng: random.Random) -> list[str]:
         """Draw distinct donors among the valid candidates: founders by their share, the others by tournament."""
         out: list[str] = []
         for _ in range(options.donors * 3):
-            if self.founders and rng.random() < options.founders:
-                drawn = rng.choice(self.founders)
-            elif self.valid:
+            if self.founders.count(archive) and rng.random() < options.founders:
+                drawn = self.founders.draw(archive, rng)
+            elif self.valid.count(archive):
                 drawn = self._tournament(archive, options, rng)
             else:
                 break
@@ -83,7 +118,7 @@ class Memory:
         return out
 
     def _tournament(self, archive: Archive, options: Options, rng: random.Random) -> str:
-        drawn = [rng.choice(self.valid) for _ in range(options.tournament)]
+        drawn = [self.valid.draw(archive, rng) for _ in range(options.tournament)]
         best = drawn[0]
         for other in drawn[1:]:
             new, old = archive[other].value, archive[best].value
@@ -91,16 +126,16 @@ class Memory:
                 best = other
         return best
 
-    def _credit(self, archive: Archive, candidate: Candidate) -> None:
+    def _credit(self, archive: Archive, candidate: Candidate, position: int) -> None:
         base = next(iter(candidate.sources("base")), None)
-        if candidate.operator != "genetic" or base is None or candidate.status == "held":
+        if candidate.operator != "genetic" or base is None or candidate.status == "held" or not candidate.program:
             return
         old, new = archive[base].value, candidate.value
-        won = new is not None and (old is None or archive.objectives[0].better(new, old))
         for move in candidate.claim.tags:
             if move in MOVES:
-                self.tried[move] = self.tried.get(move, 0) + 1
-                self.gained[move] = self.gained.get(move, 0) + won
+                self.tried[move].add(candidate.id, position)
+                if new is not None and (old is None or archive.objectives[0].better(new, old)):
+                    self.gained[move].add(candidate.id, position)
 
 
 def is_valid(candidate: Candidate) -> bool:

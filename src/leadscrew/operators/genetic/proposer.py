@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from weakref import WeakKeyDictionary
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from leadscrew.core.archive import Archive
 from leadscrew.core.proposal import Claim, Edge, Edit, Proposal
 from leadscrew.core.trial import Outcome
 from leadscrew.operators.genetic.memory import Memory
@@ -23,18 +22,47 @@ class GeneticProposer:
 
     Parents named by the plan are the bases, in turn; without any the proposer draws one per proposal (see `Options`).
     A program that is already recorded, also one that was rejected or differs only in comments and layout, is not
-    proposed again. What it returns depends on the archive, the plan and `bench.rng` alone.
+    proposed again. What it returns depends on the archive, the plan and `bench.rng` alone. It looks at trees, values on
+    val and claims, never at traces. Options of a plan win over those given here.
     """
 
     name = "genetic"
 
-    def __init__(self) -> None:
-        self._memories: WeakKeyDictionary[Archive, Memory] = WeakKeyDictionary()
+    def __init__(
+        self,
+        *,
+        weights: Mapping[str, float] | None = None,
+        tries: int | None = None,
+        donors: int | None = None,
+        tournament: int | None = None,
+        frontier: float | None = None,
+        any: float | None = None,
+        founders: float | None = None,
+        max_bytes: int | None = None,
+        credit: bool | None = None,
+    ) -> None:
+        """Take the fields of `Options`; raises `ConfigError` for a value that cannot be used."""
+        given: dict[str, Any] = {
+            "weights": weights,
+            "tries": tries,
+            "donors": donors,
+            "tournament": tournament,
+            "frontier": frontier,
+            "any": any,
+            "founders": founders,
+            "max_bytes": max_bytes,
+            "credit": credit,
+        }
+        self._given = {key: value for key, value in given.items() if value is not None}
+        Options.of(self._given)
+        self._memory = Memory()
 
     async def propose(self, plan: Edit, bench: Bench) -> Sequence[Proposal]:
         """Return `plan.count` proposals; one that could not be made is a failed proposal with the reason."""
-        options = Options.of(plan.options)
-        memory = self._memories.setdefault(bench.archive, Memory())
+        options = Options.of({**self._given, **plan.options})
+        if not self._memory.fits(bench.archive):
+            self._memory = Memory()
+        memory = self._memory
         memory.follow(bench.archive, bench.program)
         # Nothing is awaited from here on: the archive must be the same for all proposals of a plan.
         made: list[Proposal] = []
@@ -48,10 +76,10 @@ class GeneticProposer:
 
     def _one(self, plan: Edit, bench: Bench, memory: Memory, options: Options, index: int, fresh: set[str]) -> Proposal:
         archive, rng = bench.archive, bench.rng
-        weights = memory.weights(options)
+        weights = memory.weights(archive, options)
 
         def known(digest: str) -> bool:
-            return digest in memory.trees or digest in fresh
+            return memory.knows(archive, digest) or digest in fresh
 
         base = ""
         # A base whose neighbourhood is exhausted must not end the search: each round draws anew.
