@@ -138,7 +138,7 @@ def programs() -> st.SearchStrategy[Program]:
     return st.one_of(st.sampled_from(sorted(TOY)).map(TOY.__getitem__), odd)
 
 
-LAW = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+LAW = settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
 
 @LAW
@@ -202,13 +202,9 @@ def test_lines_that_no_move_touched_stay_byte_for_byte(name: str) -> None:
 def test_a_grafted_piece_takes_the_bases_indentation_and_line_ends() -> None:
     base = Program.of({"main.py": b"PARTS = []\r\n\r\n\r\ndef f():\r\n\treturn 1\r\n"})
     donor = Program.of({"main.py": "K = 2\n\n\ndef g():\n    if K:\n        return K\n\n\nPARTS = [g]\n"})
-    done = only("graft", base, donor)
-    assert (
-        done["main.py"].data
-        == (
-            b"K = 2\r\n\r\n\r\ndef g():\r\n\tif K:\r\n\t\treturn K\r\n\r\n\r\nPARTS = [g]\r\n\r\n\r\ndef f():\r\n\treturn 1\r\n"
-        )
-        or b"\tif K:\r\n\t\treturn K\r\n" in done["main.py"].data
+    assert only("graft", base, donor)["main.py"].data == (
+        b"K = 2\r\n\r\n\r\ndef g():\r\n\tif K:\r\n\t\treturn K\r\n\r\n\r\nPARTS = [g]\r\n"
+        b"\r\n\r\ndef f():\r\n\treturn 1\r\n"
     )
 
 
