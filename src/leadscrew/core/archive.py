@@ -227,13 +227,15 @@ class Archive:
         primary = self.objectives[0]
         value = evaluation.value
         assert value is not None
+        if math.isnan(value):
+            # Nothing would ever be better than what cannot be compared.
+            return
         if self._best is None or primary.better(value, self._best.value):
             self._best = Best(value, candidate)
         for dataset, number in evaluation.aggregate.per_dataset.items():
             self._improve(self._dataset_best, dataset, number, candidate)
         for instance, number in zip(evaluation.instances, evaluation.values, strict=True):
-            if not math.isnan(number):
-                self._improve(self._instance_best, instance, number, candidate)
+            self._improve(self._instance_best, instance, number, candidate)
         vector = self._vector(evaluation)
         if vector is None or any(_covers(held, vector) for held in self._frontier.values()):
             return
@@ -243,6 +245,8 @@ class Archive:
 
     def _improve(self, table: dict[str, Best], key: str, number: float, candidate: str) -> None:
         held = table.get(key)
+        if math.isnan(number):
+            return
         if held is None or self.objectives[0].better(number, held.value):
             table[key] = Best(number, candidate)
 

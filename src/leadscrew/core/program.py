@@ -277,6 +277,12 @@ def apply(program: Program, patch: Patch) -> Program:
                 f"{(found or 'absent')[:12]}: it was made for another program.",
                 path=source,
             )
+        if change.kind == "rename" and change.path in program:
+            raise ProgramError(
+                f"the patch moves {source!r} to {change.path!r}, where the program already has a file: it was made for "
+                "another program.",
+                path=change.path,
+            )
         if change.kind in ("delete", "rename"):
             files.pop(source, None)
     for change in patch.changes:

@@ -178,20 +178,25 @@ def mean_aggregate(trials: Iterable[Trial], objective: Objective, planned: int) 
     trials = tuple(trials)
     if not trials or len(trials) != planned or any(t.outcome is Outcome.INFRA for t in trials):
         return Aggregate(None)
-    values: dict[str, dict[str, list[float]]] = {}
-    costs: dict[str, dict[str, list[float]]] = {}
+    values: _Nested = {}
+    costs: dict[str, _Nested] = {}
     for trial in trials:
         values.setdefault(trial.dataset, {}).setdefault(trial.instance, []).append(value_of(trial, objective))
         for name, cost in trial.costs.items():
-            costs.setdefault(name, {}).setdefault(trial.dataset, []).append(cost)
-    per_dataset = {
-        dataset: _mean([_mean(repeats) for repeats in instances.values()]) for dataset, instances in values.items()
-    }
+            costs.setdefault(name, {}).setdefault(trial.dataset, {}).setdefault(trial.instance, []).append(cost)
+    per_dataset = _by_dataset(values)
     return Aggregate(
         _mean(list(per_dataset.values())),
-        {name: _mean([_mean(v) for v in by_set.values()]) for name, by_set in costs.items()},
+        {name: _mean(list(_by_dataset(nested).values())) for name, nested in costs.items()},
         per_dataset,
     )
+
+
+_Nested = dict[str, dict[str, list[float]]]
+
+
+def _by_dataset(nested: _Nested) -> dict[str, float]:
+    return {name: _mean([_mean(repeats) for repeats in instances.values()]) for name, instances in nested.items()}
 
 
 def _mean(values: list[float]) -> float:
