@@ -14,6 +14,9 @@ from leadscrew.core.proposal import Candidate
 from leadscrew.operators.genetic.names import tree_digest
 from leadscrew.operators.genetic.options import MOVES, Options
 
+SHORT = 20
+"""Hex digits of a `tree_digest` that are kept: 80 bits."""
+
 
 @dataclass
 class Growing:
@@ -49,7 +52,7 @@ class Memory:
     valid: Growing = field(default_factory=Growing)
     founders: Growing = field(default_factory=Growing)
     trees: dict[str, int] = field(default_factory=dict)
-    """`tree_digest` -> the position of the first candidate with that tree."""
+    """Shortened `tree_digest` -> the position of the first candidate with that tree."""
     tried: dict[str, Growing] = field(default_factory=lambda: {move: Growing() for move in MOVES})
     gained: dict[str, Growing] = field(default_factory=lambda: {move: Growing() for move in MOVES})
 
@@ -64,7 +67,10 @@ class Memory:
         for position, candidate in enumerate(list(islice(archive, self.read, None)), self.read):
             self.first = self.first or candidate
             if candidate.program and archive.first_with(candidate.program) == candidate.id:
-                self.trees.setdefault(tree_digest(program(candidate.id)), position)
+                # Reading ten thousand trees again after a resume would take a minute, so own claims are believed.
+                told = candidate.claim.extra.get("tree") if candidate.operator == "genetic" else None
+                digest = told if isinstance(told, str) else tree_digest(program(candidate.id))
+                self.trees.setdefault(digest[:SHORT], position)
             if is_valid(candidate):
                 self.valid.add(candidate.id, position)
                 if candidate.plan == 0:
@@ -74,7 +80,7 @@ class Memory:
 
     def knows(self, archive: Archive, digest: str) -> bool:
         """Say whether this view holds a candidate with that `tree_digest`."""
-        return self.trees.get(digest, len(archive)) < len(archive)
+        return self.trees.get(digest[:SHORT], len(archive)) < len(archive)
 
     def weights(self, archive: Archive, options: Options) -> dict[str, float]:
         """Return the weights of the moves, bent by the share of their children that beat their base on val.

@@ -7,7 +7,7 @@ from typing import Any
 
 from leadscrew.core.proposal import Claim, Edge, Edit, Proposal
 from leadscrew.core.trial import Outcome
-from leadscrew.operators.genetic.memory import Memory
+from leadscrew.operators.genetic.memory import SHORT, Memory
 from leadscrew.operators.genetic.mutate import Mutation, mutate
 from leadscrew.operators.genetic.names import tree_digest
 from leadscrew.operators.genetic.options import Options
@@ -116,6 +116,7 @@ def _proposal(base: str, donors: Sequence[str], done: Mutation) -> Proposal:
             "axis": "exploration" if exploring else "exploitation",
             "base_system": base,
             "components": list(done.components),
+            "tree": tree_digest(done.program)[:SHORT],
         },
     )
     edges = (Edge("base", base), Edge("parent", base), *(Edge("donor", donor) for donor in used))

@@ -26,7 +26,8 @@ def graft(scene: Scene) -> Step | None:
     """Add elements of a donor's module-level collection that name definitions, with all that these need.
 
     Mostly one element, sometimes the union of both collections, sometimes in place of an element of the base. Where no
-    collection has anything to give, one definition that the base lacks is brought as material for later moves.
+    collection has anything to give, rarely one definition that the base lacks is brought as material for later
+    moves.
     """
     offers: dict[str, list[Entry]] = {}
     # A second and third look, as the donor drawn first may have nothing that the base lacks.
@@ -125,7 +126,7 @@ def _renamed_entry(entry: Entry, renames: Mapping[str, str]) -> Entry:
 def _loose(scene: Scene, pair: Pair, number: int) -> Step | None:
     lacking = [n for n, p in pair.donor.named.items() if n not in pair.base.definers and p.literal is None]
     anchor = next((piece for piece in reversed(pair.base.pieces) if piece.kind != "import"), None)
-    if not lacking or anchor is None or scene.rng.random() < 0.7:
+    if not lacking or anchor is None or scene.rng.random() < 0.95:
         return None
     name = scene.rng.choice(sorted(lacking))
     brought = pair.bring([name])
