@@ -28,7 +28,7 @@ from leadscrew.ports import Box, BoxSpec, BoxTrial, Item, Job, Mount, Sandbox, S
 
 START_S = 60.0
 """Wall seconds a box may take until its worker answers; longer is our failure."""
-GRACE_S = 5.0
+GRACE_S = 3.0
 """Wall seconds beyond a limit until the host stops waiting for the worker to report the breach itself."""
 _GUEST = Path(__file__).resolve().parents[2] / "guest"
 ENDPOINT = "/run/leadscrew.sock"
@@ -216,18 +216,21 @@ class WarmBox:
 
     async def _next(self, request: Line) -> Line:
         """Return the next line of the reply to `request`; lines without its nonce are dropped. Raises `Broken`."""
+        nonce = request["nonce"].encode()
         while True:
-            line = await self._line()
+            line = await self._line(nonce)
             if line.get("id") == request["id"] and line.get("nonce") == request["nonce"]:
                 return line
 
-    async def _line(self) -> Line:
+    async def _line(self, nonce: bytes) -> Line:
         while True:
             end = self._buffer.find(b"\n", self._scanned)
             if end >= 0:
                 raw = bytes(self._buffer[:end])
                 del self._buffer[: end + 1]
                 self._scanned = 0
+                if nonce not in raw:
+                    continue
                 try:
                     line = json.loads(raw)
                 except (ValueError, RecursionError):
