@@ -22,7 +22,7 @@ def read(answer: Any, n: int) -> list[Circle]:
     circles: list[Circle] = []
     for i, circle in enumerate(answer):
         if not isinstance(circle, list) or len(circle) != 3:
-            raise BadAnswer(f"circle {i} must be [x, y, r], not {str(circle)[:60]}")
+            raise BadAnswer(f"circle {i} must be [x, y, r], not a {type(circle).__name__}")
         x, y, r = (_exact(value, i) for value in circle)
         circles.append((x, y, r))
     return circles
@@ -30,7 +30,7 @@ def read(answer: Any, n: int) -> list[Circle]:
 
 def _exact(value: Any, i: int) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise BadAnswer(f"circle {i} holds {str(value)[:40]!r}, which is no number")
+        raise BadAnswer(f"circle {i} holds a {type(value).__name__}, which is no number")
     # Compared before it is converted: an integer of a million digits would be slow to divide with.
     if not -_LARGEST <= value <= _LARGEST:
         raise BadAnswer(

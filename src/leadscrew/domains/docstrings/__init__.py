@@ -27,15 +27,15 @@ from leadscrew.errors import DomainError
 
 
 class Docstrings(Classification):
-    """Docstring -> top-level module: about 65 labels and 920 / 390 / 1,350 train / val / test texts, drawn by the seed.
+    """Docstring -> top-level module: about 63 labels and 875 / 370 / 1,285 train / val / test texts, drawn by the seed.
 
     Functions, methods and classes with more than 40 characters of documentation; the module's name is masked, white
-    space folded, the text cut at 400 characters; up to 60 texts per module. Modules whose documentation is also
-    compiled into the interpreter (`os`, `codecs`, `site`, ...) are left out: a program in a box could read it there.
+    space folded, the text cut at 400 characters; up to 60 texts per module. What could be read back inside a box is left
+    out: documentation that is also compiled into the interpreter (`os`, `codecs`, ...) or repeated by usage texts.
 
     `labels` restricts the task to that many modules, `limit` the rows (a number, or a table by split), `mode` is how
     learners see train, `cache` replaces the folder where built sets are kept. The set is built once, in a process of
-    its own, in about 2.5 s; its test rows are a separate file that only `instances("test")` reads.
+    its own, in about 3 s; its test rows are a separate file that only `instances("test")` reads.
     Raises `DomainError` for wrong options or when the interpreter ships no sources.
     """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -20,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-GENERATOR = 5
+GENERATOR = 6
 """Version of this generator; part of the cache key."""
 SPLITS = ("train", "val", "test")
 MIN_CHARS = 41
@@ -67,43 +68,47 @@ def mask(text: str, module: str) -> str:
 
 
 def source_files(root: Path) -> Iterator[tuple[str, Path]]:
-    """Yield (top-level module, file) of the library's public modules in path order."""
+    """Yield (top-level module, file) of everything a box may hold, in path order; the module is empty if it is no label."""
     for entry in sorted(root.iterdir()):
         top = entry.name.removesuffix(".py")
-        if top.startswith("_") or top in _SKIPPED_TOPS or not top.isidentifier():
-            continue
-        if entry.is_file() and entry.suffix == ".py":
-            yield top, entry
-        elif entry.is_dir():
-            for path in sorted(entry.rglob("*.py")):
-                if not _SKIPPED_PARTS.intersection(path.relative_to(root).parts):
-                    yield top, path
+        label = "" if top.startswith("_") or top in _SKIPPED_TOPS or not top.isidentifier() else top
+        for path in [entry] if entry.is_file() else sorted(entry.rglob("*.py")):
+            if path.suffix == ".py" and not _SKIPPED_PARTS.intersection(path.relative_to(root).parts):
+                yield label, path
 
 
-def docstrings(path: Path) -> Iterator[str]:
-    """Yield the folded docstrings of the functions, methods and classes of one source file, without running it."""
+def texts_of(path: Path) -> tuple[list[str], list[str]]:
+    """Return the folded docstrings of one file's functions, methods and classes, and the long texts that are no docstrings.
+
+    The file is parsed and never run. Both lists are empty for one that is no Python: it is never compiled, so in no box.
+    """
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
-        return  # a sample of broken or foreign source that the library carries; nothing to learn from
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            text = ast.get_docstring(node, clean=False)
-            if text and len(folded := fold(text)) >= MIN_CHARS:
-                yield folded
+        return [], []
+    documented: list[str] = []
+    others: list[str] = []
+    stripped: set[int] = set()
+    for node in ast.walk(tree):  # from the root downward: a docstring's owner comes before the docstring
+        if isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            first = node.body[0] if node.body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                stripped.add(id(first.value))
+                text = first.value.value
+                if (
+                    isinstance(text, str)
+                    and not isinstance(node, ast.Module)
+                    and len(folded := fold(text)) >= MIN_CHARS
+                ):
+                    documented.append(folded)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if len(node.value) >= MIN_CHARS and id(node) not in stripped:
+                others.append(node.value)
+    return documented, others
 
 
-def readable_shingles(root: Path) -> set[int]:
-    """Return hashes of every run of 5 words that can be read inside a box although docstrings are stripped there.
-
-    Compiled modules keep their documentation, and sources hold usage texts and messages that repeat a docstring: a
-    program could look an answer up in either.
-    """
-    found: set[int] = set()
-    for path in sorted(root.rglob("*.py")):
-        if not _SKIPPED_PARTS.intersection(path.relative_to(root).parts):
-            for text in _constants(path):
-                found.update(shingles(text.split()))
+def compiled_texts(root: Path) -> Iterator[str]:
+    """Yield the long texts inside the interpreter's compiled modules, which keep their documentation in a box."""
     files = [Path(os.path.realpath(sys.executable))]
     files += sorted((root / "lib-dynload").glob("*.so"))
     files += sorted(p for p in root.parent.glob("libpython3*.so*") if p.is_file())
@@ -113,8 +118,7 @@ def readable_shingles(root: Path) -> set[int]:
         except OSError:
             continue
         for chunk in re.findall(rb"[\t\n -~]{40,}", data):
-            found.update(shingles(chunk.decode("ascii").split()))
-    return found
+            yield chunk.decode("ascii")
 
 
 def shingles(words: Sequence[str]) -> Iterator[int]:
@@ -141,36 +145,21 @@ def is_readable(text: str, readable: Set[int]) -> bool:
     return False
 
 
-def _constants(path: Path) -> Iterator[str]:
-    """Yield the texts of a source file that stay when its docstrings are stripped."""
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError):
-        return  # never compiled, so never in a box
-    stripped = {
-        id(node.body[0].value)
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-        and node.body
-        and isinstance(node.body[0], ast.Expr)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) >= MIN_CHARS:
-            if id(node) not in stripped:
-                yield node.value
-
-
 def collect(root: Path) -> dict[str, list[str]]:
     """Return the distinct masked texts of every top-level module, in source order.
 
     A text that stands in two modules has no single answer and is left out, as is one that can be read in a box.
     Raises `NoSourcesError` if almost nothing is found.
     """
-    readable = readable_shingles(root)
+    found = [(top, *texts_of(path)) for top, path in source_files(root)]
+    # A program could look an answer up in usage texts and messages that repeat a docstring, and in compiled modules.
+    readable: set[int] = set()
+    for text in itertools.chain(compiled_texts(root), *(others for _, _, others in found)):
+        readable.update(shingles(text.split()))
     texts: dict[str, dict[str, None]] = {}
     owners: dict[str, set[str]] = {}
-    for top, path in source_files(root):
-        for text in docstrings(path):
+    for top, documented, _ in found:
+        for text in documented if top else ():
             if is_readable(text, readable):
                 continue
             item = mask(text, top)[:MAX_CHARS].rstrip()
