@@ -23,7 +23,8 @@ NONSENSE: tuple[Any, ...] = (None, True, -1, 10**400, [], [[]], {}, {"answer": N
 class DomainConformance(ABC):
     """What every domain must do. A subclass implements `domain`; pytest finds the tests by their names.
 
-    Set `splits` where not all three hold instances, and `overlap` where inputs may stand in two splits on purpose.
+    Set `splits` where not all three hold instances, `overlap` where inputs may stand in two splits on purpose, and
+    `nonsense` where some of `NONSENSE` is worth something.
 
     >>> class TestMine(DomainConformance):  # doctest: +SKIP
     ...     def domain(self): return MyDomain(seed=0)
@@ -31,6 +32,7 @@ class DomainConformance(ABC):
 
     splits: Sequence[Split] = SPLITS
     overlap = False
+    nonsense: Sequence[Any] = NONSENSE
 
     @abstractmethod
     def domain(self) -> Domain:
@@ -120,7 +122,7 @@ class DomainConformance(ABC):
         domain = self.domain()
         primary = domain.objectives[0]
         instance = domain.instances(self.splits[-1])[0]
-        for value in NONSENSE:
+        for value in self.nonsense:
             if value == instance.expected:
                 continue
             refusal = "none"
