@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from leadscrew.core.budget import Spend
-from leadscrew.core.canonical import digest_of
 from leadscrew.core.program import File, Program, Region
 from leadscrew.core.proposal import (
     Ask,
-    Candidate,
     Claim,
     Edge,
     Edit,
@@ -26,10 +23,18 @@ from leadscrew.core.proposal import (
     Record,
     Verdict,
 )
-from leadscrew.core.task import Aggregate
-from leadscrew.core.trial import Evaluation, Outcome, Purpose, Trace, Trial
+from leadscrew.core.trial import Outcome, Purpose, Trace
 from leadscrew.errors import NotFoundError, RefusedError, UsageError
 from leadscrew.ports import Store, StoredPlan
+from leadscrew.testing.samples import (
+    PROGRAM,
+    sample_candidate,
+    sample_edges,
+    sample_judgement,
+    sample_proposal,
+    sample_trial,
+    write_run,
+)
 
 RECORD_KINDS: Mapping[str, Mapping[str, str]] = {"visit": {"times": "int", "note": "str?"}}
 """The record kinds that a suite's stores must be made with."""
@@ -259,6 +264,28 @@ class StoreSuite(ABC):
         assert [list(found) for _, _, found in store.judgements()] == [list(records)]
         store.close()
 
+    def test_a_value_that_cannot_be_stored_leaves_nothing(self, tmp_path: Path) -> None:
+        """A domain or method that returns something other than JSON gets an error, and no half-written candidate stays."""
+        store = self.create(tmp_path)
+        write_run(store, plans=1)
+        store.commit()
+        head = store.chain_head()
+        store.add_plan(StoredPlan(1, Edit("genetic"), 1))
+        odd = {"path": Path("x")}
+        with _raises(UsageError):
+            store.add_candidate(sample_candidate(1, edges=(Edge("parent", "0.0"), Edge("meta", "0.0", odd))))
+        with _raises(UsageError):
+            store.add_judgement(1, Judgement((Verdict("0.0", "kept", ""), Verdict("0.0", "kept", "", facts=odd))))
+        with _raises(UsageError):
+            store.add_trial(replace(sample_trial(5), detail=odd))
+        store.commit()
+        assert store.chain_head() != head
+        assert [c.id for c in store.candidates()] == ["0.0"]
+        assert [plan for plan, _, _ in store.judgements()] == [0]
+        assert store.find_trial(sample_trial(5).key) is None
+        store.verify()
+        store.close()
+
     def test_judgements_come_in_the_order_of_their_application(self, tmp_path: Path) -> None:
         """The order of completion is remembered apart from the numbers of the plans."""
         store = self.create(tmp_path)
@@ -340,81 +367,15 @@ class StoreSuite(ABC):
             store.close()
 
 
-# -- samples ---------------------------------------------------------------------------------------
-
-PROGRAM = Program.of({"main.py": "def solve(input):\n    return input\n"})
-"""The tree of every sample candidate."""
-
-
-def sample_trial(number: int, outcome: Outcome = Outcome.OK) -> Trial:
-    """Return a trial of `PROGRAM` on the val instance `i<number>`."""
-    ok = outcome is Outcome.OK
-    return Trial(
-        key=digest_of(["trial", number]),
-        program=PROGRAM.digest,
-        instance=f"i{number}",
-        split="val",
-        dataset="main",
-        repeat=0,
-        purpose=Purpose.SEARCH,
-        outcome=outcome,
-        score=0.5 * number if ok else None,
-        costs={"tokens": 3.0} if ok else {},
-        correct=True if ok else None,
-        message="" if ok else "it broke",
-        output_digest=digest_of(number) if ok else "",
-        spend=Spend(1, 12, 15),
-    )
-
-
-def sample_candidate(plan: int, score: float = 0.5, edges: tuple[Edge, ...] = ()) -> Candidate:
-    """Return candidate `<plan>.0`, evaluated on the instances `i0` to `i2`."""
-    evaluation = Evaluation(
-        PROGRAM.digest, "val", 1, 3, ("i0", "i1", "i2"), array("d", [0.0, math.inf, score]),
-        Aggregate(score, {"tokens": 3.0}, {"main": score}), {"crash": 1},
-    )  # fmt: skip
-    return Candidate(
-        f"{plan}.0", plan, 0, PROGRAM.digest, f"candidate {plan}", "genetic", "evaluated", Outcome.OK, "", edges,
-        Claim("swap", ("a", "b"), "better", {"x": [1]}), {"val": evaluation}, "a log",
-    )  # fmt: skip
-
-
-def write_run(store: Store, *, plans: int, score: float = 0.5, trials: bool = True) -> None:
-    """Write a run of so many judged plans with one candidate each, without committing."""
-    for number in range(plans):
-        candidate = sample_candidate(number, score, _edges(number))
-        store.add_plan(StoredPlan(number, Edit("genetic"), max(0, number - 1)))
-        store.add_proposal(number, 0, _proposal(candidate))
-        if trials:
-            store.add_trial(sample_trial(number))
-        store.add_candidate(candidate)
-        store.add_measured(number, candidate.id, {"value": 0.1})
-        store.add_judgement(number, _judgement(number))
-        store.add_event("done", {"plan": number})
-
-
-def _edges(number: int) -> tuple[Edge, ...]:
-    return (Edge("parent", f"{number - 1}.0", {"why": "best"}), Edge("evidence", "0.0")) if number else ()
-
-
-def _proposal(candidate: Candidate) -> Proposal:
-    return Proposal(PROGRAM, candidate.edges, candidate.claim, candidate.name, log=candidate.log)
-
-
-def _judgement(number: int) -> Judgement:
-    verdict = Verdict(f"{number}.0", "kept", "as good as before", number == 0, {"delta": -0.1})
-    return Judgement((verdict,), (Record("visit", f"{number}.0", {"times": number}),))
-
-
 def _check_run(store: Store, *, plans: int) -> None:
-    candidates = [sample_candidate(n, edges=_edges(n)) for n in range(plans)]
+    candidates = [sample_candidate(n, edges=sample_edges(n)) for n in range(plans)]
     assert [p.number for p in store.plans()] == list(range(plans))
     assert list(store.candidates()) == candidates
     for number, candidate in enumerate(candidates):
-        assert store.proposals(number) == [_proposal(candidate)]
+        assert store.proposals(number) == [sample_proposal(candidate)]
         assert store.measured(number) == {candidate.id: {"value": 0.1}}
     assert [(n, Judgement(tuple(v), tuple(r))) for n, v, r in store.judgements()] == [
-        (n, _judgement(n)) for n in range(plans)
+        (n, sample_judgement(n)) for n in range(plans)
     ]
     assert [data for _, _, data in store.events("done")] == [{"plan": n} for n in range(plans)]
     assert list(store.trials(PROGRAM.digest)) == [sample_trial(n) for n in range(plans)]

@@ -17,7 +17,8 @@ from leadscrew.core.proposal import Edit, Judgement
 from leadscrew.core.trial import Trace
 from leadscrew.errors import InfrastructureError
 from leadscrew.ports import StoredPlan
-from leadscrew.testing.store import RECORD_KINDS, sample_trial, write_run
+from leadscrew.testing.samples import sample_trial, write_run
+from leadscrew.testing.store import RECORD_KINDS
 
 WRITER = """
 import sys
@@ -27,7 +28,7 @@ from leadscrew.core.proposal import Edit, Judgement
 from leadscrew.core.trial import Trace
 from leadscrew.errors import InfrastructureError
 from leadscrew.ports import StoredPlan
-from leadscrew.testing.store import sample_candidate, sample_trial
+from leadscrew.testing.samples import sample_candidate, sample_trial
 
 if len(sys.argv) > 2:
     import resource, signal

@@ -15,7 +15,8 @@ from leadscrew.adapters.stores.sqlite import SQLiteStore
 from leadscrew.core.proposal import Edit
 from leadscrew.errors import NotFoundError, RefusedError, SchemaVersionError, TamperedError
 from leadscrew.ports import StoredPlan
-from leadscrew.testing.store import RECORD_KINDS, sample_trial, write_run
+from leadscrew.testing.samples import sample_trial, write_run
+from leadscrew.testing.store import RECORD_KINDS
 
 
 @pytest.fixture

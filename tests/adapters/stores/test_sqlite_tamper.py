@@ -21,7 +21,8 @@ from leadscrew.core.program import Program
 from leadscrew.core.proposal import Proposal
 from leadscrew.core.trial import Outcome, Trace
 from leadscrew.errors import SchemaVersionError, TamperedError
-from leadscrew.testing.store import RECORD_KINDS, sample_trial, write_run
+from leadscrew.testing.samples import sample_trial, write_run
+from leadscrew.testing.store import RECORD_KINDS
 
 LARGE = Trace(stdout="".join(str(i * i) for i in range(30_000)))
 

@@ -19,34 +19,39 @@ from pathlib import Path
 from typing import Any
 
 from leadscrew.adapters.stores import codec
-from leadscrew.adapters.stores.content import sync_folder, write_file
-from leadscrew.core.program import File, Program, is_noise
-from leadscrew.errors import NotFoundError, ProgramError
+from leadscrew.adapters.stores.content import sync, write_file
+from leadscrew.core.program import Program
+from leadscrew.engine.folders import read_folder, write_folder
+from leadscrew.errors import InfrastructureError, NotFoundError
 from leadscrew.ports import Message
 
 MAX_MESSAGE = 4 * 1024 * 1024
-MAX_BYTES = 64 * 1024 * 1024
-MAX_FILES = 20_000
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,120}")
 
 
 def post(folder: Path, kind: str, data: Mapping[str, Any], files: Program | None = None) -> str:
     """Leave a message for the writer of the run in `folder`, durably; return its id. Ids sort by time of posting.
 
-    `files` is a tree that travels with it (a submission). Raises `NotFoundError` if there is no run.
+    `files` is a tree that travels with it (a submission). Raises `NotFoundError` if there is no run and
+    `InfrastructureError` if the disk refuses.
     """
     folder = Path(folder)
     if not (folder / "run.db").is_file():
         raise NotFoundError(f"there is no run in {str(folder)!r} to send a message to.", name=str(folder))
-    inbox = folder / "inbox"
-    inbox.mkdir(exist_ok=True)
-    name = f"{time.time_ns():020d}-{secrets.token_hex(4)}"
-    if files is not None:
-        draft = inbox / f".{name}"
-        _lay_out(files, draft)
-        os.rename(draft, inbox / name)
     text = codec.dumps({"kind": kind, "data": dict(data)})
-    write_file(inbox / f"{name}.json", text.encode("ascii"))
+    inbox, name = folder / "inbox", f"{time.time_ns():020d}-{secrets.token_hex(4)}"
+    try:
+        inbox.mkdir(exist_ok=True)
+        if files is not None:
+            draft = inbox / f".{name}"
+            _lay_out(files, draft)
+            os.rename(draft, inbox / name)
+        write_file(inbox / f"{name}.json", text.encode("ascii"))
+    except OSError as error:
+        raise InfrastructureError(
+            f"the message could not be left in {str(inbox)!r} ({error}): nothing was sent. Free disk space or get the "
+            "right to write there, then send it again."
+        ) from error
     return name
 
 
@@ -80,39 +85,13 @@ def files_of(inbox: Path, name: str) -> Program | None:
     """Return the tree that travels with a message, or None; raises `ProgramError` if it cannot become a program."""
     for root in (inbox / name, inbox / "taken" / name):
         if root.is_dir() and not root.is_symlink():
-            return read_tree(root)
+            return read_folder(root)
     return None
 
 
 def stored_name(name: str) -> str:
     """Return the name under which a message is recorded: its id, or a digest of a name that is no id."""
     return name if _NAME.fullmatch(name) else "odd-" + hashlib.sha256(os.fsencode(name)).hexdigest()
-
-
-def read_tree(root: Path, *, max_bytes: int = MAX_BYTES, max_files: int = MAX_FILES) -> Program:
-    """Read a folder as a program; links, devices, too many files or bytes are refused with `ProgramError`."""
-    files: dict[str, File] = {}
-    left = max_bytes
-    for folder, folders, names in os.walk(root, followlinks=False):
-        place = Path(folder).relative_to(root)
-        for name in [*folders]:
-            if is_noise((place / name).as_posix()):
-                folders.remove(name)
-            elif (Path(folder) / name).is_symlink():
-                names.append(name)
-        for name in names:
-            path = (place / name).as_posix()
-            if is_noise(path):
-                continue
-            try:
-                data = _read_plain(Path(folder) / name, left)
-            except (OSError, ValueError) as error:
-                raise ProgramError(f"the file {path!r} cannot be taken ({error}).", path=path) from None
-            left -= len(data)
-            if len(files) >= max_files:
-                raise ProgramError(f"the folder holds more than {max_files} files.", path=path)
-            files[path] = File(data, bool(os.lstat(Path(folder) / name).st_mode & stat.S_IXUSR))
-    return Program(files)
 
 
 def archive(inbox: Path, name: str) -> None:
@@ -139,17 +118,8 @@ def _read_plain(path: Path, limit: int) -> bytes:
 
 
 def _lay_out(files: Program, root: Path) -> None:
-    root.mkdir()
-    folders = {root}
-    for path, file in files.items():
-        target = root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        folders.update(p for p in target.parents if root in (p, *p.parents))
-        with open(target, "wb") as out:
-            out.write(file.data)
-            out.flush()
-            os.fsync(out.fileno())
-        if file.executable:
-            target.chmod(0o755)
-    for folder in sorted(folders, reverse=True):
-        sync_folder(folder)
+    write_folder(files, root)
+    for folder, _, names in os.walk(root, topdown=False):
+        for name in names:
+            sync(Path(folder, name))
+        sync(Path(folder))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from leadscrew.adapters.stores import codec, database, inbox, projection
-from leadscrew.adapters.stores.content import Content, sync_folder
+from leadscrew.adapters.stores.content import Content, sync
 from leadscrew.adapters.stores.database import Database
 from leadscrew.adapters.stores.lock import WriterLock
 from leadscrew.adapters.stores.reader import Reader
@@ -91,7 +91,7 @@ class SQLiteStore(Reader):
             draft = folder / ".run.db.new"
             _begin(draft, config, seed, record_kinds or {})
             os.rename(draft, folder / "run.db")
-            sync_folder(folder)
+            sync(folder)
         except BaseException:
             lock.release()
             raise
@@ -194,7 +194,7 @@ class SQLiteStore(Reader):
 
     def add_candidate(self, candidate: Candidate) -> None:
         """Record a candidate with its edges and evaluations; raises `ValueError` for an edge to one not stored yet."""
-        content, append = self._content, self._db.append
+        content = self._content
         if candidate.id != f"{candidate.plan}.{candidate.index}":
             raise ValueError(
                 f"a candidate's id is plan.index: {candidate.id!r} must be '{candidate.plan}.{candidate.index}'"
@@ -202,8 +202,10 @@ class SQLiteStore(Reader):
         for split, evaluation in candidate.evaluations.items():
             if split != evaluation.split:
                 raise ValueError(f"the evaluation under {split!r} is of the split {evaluation.split!r}")
-        sources = [self._candidate_id(edge.source) for edge in candidate.edges]
-        number = append(
+        # All is turned into rows before the first is written, so that a value that cannot be stored leaves nothing.
+        edges = [(e.kind, self._candidate_id(e.source), content.json_in(e.detail)) for e in candidate.edges]
+        evaluations = [self._evaluation_row(candidate.program, e) for e in candidate.evaluations.values()]
+        number = self._db.append(
             "candidate",
             candidate.plan,
             candidate.index,
@@ -216,10 +218,10 @@ class SQLiteStore(Reader):
             content.text_in(candidate.log),
             content.json_in(codec.claim_to_json(candidate.claim)),
         )
-        for edge, source in zip(candidate.edges, sources, strict=True):
-            append("edge", number, edge.kind, source, content.json_in(edge.detail))
-        for evaluation in candidate.evaluations.values():
-            self._add_evaluation(number, candidate.program, evaluation)
+        for row in edges:
+            self._db.append("edge", number, *row)
+        for cells in evaluations:
+            self._db.append("evaluation", number, *cells)
 
     def add_measured(self, plan: int, candidate: str, data: Mapping[str, Any]) -> None:
         """Record the result of a `Measure` or `Ask` plan for one candidate."""
@@ -232,14 +234,17 @@ class SQLiteStore(Reader):
         """
         for record in judgement.records:
             check_record(record, self.record_kinds)
-        candidates = [self._candidate_id(verdict.candidate) for verdict in judgement.verdicts]
         text, data = self._content.text_in, self._content.json_in
+        verdicts = [
+            (self._candidate_id(v.candidate), text(v.klass), text(v.reason), int(v.champion), data(v.facts))
+            for v in judgement.verdicts
+        ]
+        records = [(record.kind, text(record.subject), data(record.data)) for record in judgement.records]
         number = self._db.append("judgement", plan)
-        for candidate, verdict in zip(candidates, judgement.verdicts, strict=True):
-            klass, reason, facts = text(verdict.klass), text(verdict.reason), data(verdict.facts)
-            self._db.append("verdict", number, candidate, klass, reason, int(verdict.champion), facts)
-        for record in judgement.records:
-            self._db.append("record", number, record.kind, text(record.subject), data(record.data))
+        for verdict in verdicts:
+            self._db.append("verdict", number, *verdict)
+        for row in records:
+            self._db.append("record", number, *row)
 
     def add_event(self, kind: str, data: Mapping[str, Any]) -> None:
         """Record that something happened."""
@@ -326,11 +331,9 @@ class SQLiteStore(Reader):
             for number, split, dataset, name in self._db.stream("SELECT id, split, dataset, name FROM instance"):
                 self._instances[split, text(dataset), text(name)] = number
 
-    def _add_evaluation(self, candidate: int, program: str, evaluation: Evaluation) -> None:
+    def _evaluation_row(self, program: str, evaluation: Evaluation) -> tuple[Any, ...]:
         data = self._content.json_in
-        self._db.append(
-            "evaluation",
-            candidate,
+        return (
             evaluation.split,
             evaluation.rung,
             evaluation.planned,
