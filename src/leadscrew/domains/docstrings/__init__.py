@@ -67,6 +67,7 @@ class Docstrings(Classification):
         key = digest_of([build.GENERATOR, sys.version, str(build.library_root()), self._arguments])
         self._folder = self._root / "docstrings" / key[:32]
         self._manifest = self._ready()
+        self._masks: list[str] = []
         self._rows: dict[str, Sequence[Instance]] = {}
         self.provenance = Provenance(
             f"docstrings of the standard library of Python {sys.version.split()[0]}, generator {build.GENERATOR}",
@@ -89,7 +90,9 @@ class Docstrings(Classification):
 
     def masks(self) -> Sequence[str]:
         """Return the standard library's sources wherever they lie on this host, and the built sets."""
-        return [*standard_library_texts(), str(self._folder.parent)]
+        if not self._masks:
+            self._masks = [*standard_library_texts(), str(self._folder.parent)]
+        return self._masks
 
     # -- the built set ---------------------------------------------------------------------------
 
