@@ -144,10 +144,9 @@ class Supervisor(Watch):
         self.answer_bytes = limits["answer_kb"] * 1024 + 64
         self.log_bytes = max(limits["output_kb"] * 1024 * 16, 1 << 20)
         self.stdout.limit = self.stderr.limit = limits["output_kb"] * 1024
-        # A sandbox without mounts names a folder that stands for the root.
-        root = os.environ.get("LEADSCREW_ROOT", "")
-        request["program"] = root + request["program"]
-        self.work, self.scratch = root + request["work"], [root + place for place in request["scratch"]]
+        # Should a folder that is not the box's own ever be named here, it would not be empty before the first trial.
+        self.work = request["work"]
+        self.scratch = [place for place in request["scratch"] if os.path.isdir(place) and not os.listdir(place)]
         train = request.pop("train")
         self.begin(0)
         start = time.monotonic()
@@ -163,8 +162,12 @@ class Supervisor(Watch):
         if fault is not None and fault[0] != "ok":
             kill(self.zygote)
         self.sweep()
-        more = {"outcome": fault[0], "message": fault[1]} if fault else {"outcome": "ok", "message": ""}
-        self.finish(request, {"loaded": True, **more, "threads": self.threads()}, start, self.cpu() - self.base)
+        if not all([leadscrew_files.empty(place) for place in self.scratch]):
+            self.end(5)
+        report: Json = {"loaded": True, "outcome": "ok", "message": "", "zygote": self.zygote, "pipes": self.pipes()}
+        if fault is not None:
+            report.update(outcome=fault[0], message=fault[1])
+        self.finish(request, report, start, self.cpu() - self.base)
 
     def learn(self, request: Json, train: list[Json]) -> tuple[str, str] | None:
         """Online: predict each item, report it, then reveal its label. Offline: one batch of all. Returns the fault."""
@@ -313,9 +316,6 @@ class Supervisor(Watch):
         fields = wire.stat(self.zygote)
         return sum(int(f) for f in fields[11:15]) / self.ticks if fields else 0.0
 
-    def threads(self) -> int:
-        """Return how many threads the loaded program keeps (1 is the normal case)."""
-        try:
-            return len(os.listdir(f"/proc/{self.zygote}/task"))
-        except OSError:
-            return 0
+    def pipes(self) -> list[int]:
+        """Return the inode numbers of the pipes that the zygote has from us; anything else it holds is the program's."""
+        return [os.fstat(fd).st_ino for fd in (self.cmd, self.res, self.ctl, self.out, self.err)]

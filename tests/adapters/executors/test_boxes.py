@@ -30,7 +30,7 @@ for line in sys.stdin:
     if r["op"] == "hello":
         say(r, hello=1)
     elif r["op"] == "load":
-        say(r, loaded=True, outcome="ok", message="", threads=1, **END)
+        say(r, loaded=True, outcome="ok", message="", zygote=0, pipes=[], **END)
     else:
 """
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -204,13 +204,19 @@ async def test_grading_and_sessions_of_environments() -> None:
 async def test_it_holds_no_lock_or_store_and_keeps_off_our_output(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with open(tmp_path / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _locked(tmp_path / "lock"):
         async with scorer_of(Odd()) as scorer:
             facts = await scorer.call("facts")
             await outcome(scorer, "print")
         assert str(tmp_path / "lock") not in facts["links"]
     assert capfd.readouterr().out == ""
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 async def test_after_close_nothing_is_left_and_requests_fail_clearly() -> None:
@@ -249,6 +255,11 @@ asyncio.run(main())
 
 
 async def test_it_dies_with_the_engine_even_when_that_is_killed_and_a_score_hangs() -> None:
+    for pid in _killed_engine():
+        await _gone(pid)
+
+
+def _killed_engine() -> list[int]:
     engine = subprocess.Popen([sys.executable, "-c", ENGINE], stdout=subprocess.PIPE, text=True)
     assert engine.stdout is not None
     pids = [int(word) for word in engine.stdout.readline().split()]
@@ -256,17 +267,19 @@ async def test_it_dies_with_the_engine_even_when_that_is_killed_and_a_score_hang
     engine.send_signal(signal.SIGKILL)
     engine.wait()
     engine.stdout.close()
-    for pid in pids:
-        await _gone(pid)
+    return pids
 
 
 async def _gone(pid: int) -> None:
     for _ in range(1000):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            return
-        if state in "ZX":
+        if not _runs(pid):
             return
         await asyncio.sleep(0.01)
     raise AssertionError(f"process {pid} is still there")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from leadscrew.adapters.executors.replies import Unacceptable, parse
+from leadscrew.adapters.executors.shared import shared_by
 from leadscrew.core.program import Program
 from leadscrew.core.task import Limits
 from leadscrew.core.trial import Outcome
@@ -106,6 +107,11 @@ class WarmBox:
                 return "It said: " + text.decode("utf-8", "replace").strip()
         return ""
 
+    def inside(self, target: str) -> str:
+        """Return where a path of the box is for its processes; a sandbox without mounts says so by `path`."""
+        translate = getattr(self.box, "path", None)
+        return str(translate(target)) if callable(translate) else target
+
     def _allow(self, cpu_s: float | None, wall_s: float | None) -> None:
         allow = getattr(self.box, "allow", None)
         if callable(allow):
@@ -115,24 +121,24 @@ class WarmBox:
 
     async def load(
         self, job: Job, train: Sequence[Item], item: Callable[[int, Line], None]
-    ) -> tuple[Outcome, str, int, int]:
+    ) -> tuple[Outcome, str, int, str]:
         """Lay the program in, load it and let it learn; `item` gets each train prediction.
 
-        Returns outcome, message, CPU milliseconds, and how many threads the loaded program keeps.
+        Returns outcome, message, CPU milliseconds, and what stands against forking the loaded process (`shared_by`).
         """
         write_program(self.folder / "program", job.program)
-        limits = self.limits
+        limits, work = self.limits, self.inside("/work")
         request: Line = {
             "op": "load",
             "operation": job.interface.operation,
-            "program": "/program",
+            "program": self.inside("/program"),
             "entry": job.interface.entry,
             "command": list(job.interface.command),
             "mode": job.interface.mode,
             "train": [{"input": t.input, "expected": t.expected} for t in train],
             "limits": asdict(limits),
-            "work": "/work",
-            "scratch": ["/work", "/tmp", "/dev/shm"],
+            "work": work,
+            "scratch": ["/work", "/tmp", "/dev/shm"] if work == "/work" else [work, self.inside("/tmp")],
             "smoke": job.purpose == "smoke",
         }
         self._allow(limits.load_s + GRACE_S, 3 * limits.load_s + GRACE_S)
@@ -144,9 +150,11 @@ class WarmBox:
                     item(line["item"], line)
                 elif "loaded" in line:
                     self._allow(None, None)
-                    return Outcome(line["outcome"]), line["message"], int(line["cpu_ms"]), int(line["threads"])
+                    outcome = Outcome(line["outcome"])
+                    shared = shared_by(self.box.pid, line["zygote"], line["pipes"]) if outcome is Outcome.OK else ""
+                    return outcome, line["message"], int(line["cpu_ms"]), shared
         except Broken as error:
-            return error.outcome, f"while loading, {error.message}", 0, 0
+            return error.outcome, f"while loading, {error.message}", 0, ""
 
     async def trial(self, job: Job, trial: BoxTrial, steps: Steps | None) -> tuple[Line, dict[int, list[str]]]:
         """Run one trial; returns the report and the pieces of files. Raises `Broken`."""
@@ -329,11 +337,17 @@ class BoxPool:
         except asyncio.CancelledError:
             self._discard(opening)
             raise
+        if box.box.stdout.at_eof():
+            # It died while it waited: not the doing of the program that was to go in.
+            self.release(box)
+            return await WarmBox.open(self.sandbox, job, self._folder())
         return box
 
     def _start(self, job: Job) -> asyncio.Task[WarmBox]:
-        folder = self.root / f"box-{os.getpid()}-{next(self._names)}"
-        return asyncio.get_running_loop().create_task(WarmBox.open(self.sandbox, job, folder))
+        return asyncio.get_running_loop().create_task(WarmBox.open(self.sandbox, job, self._folder()))
+
+    def _folder(self) -> Path:
+        return self.root / f"box-{os.getpid()}-{next(self._names)}"
 
     def _discard(self, opening: asyncio.Task[WarmBox]) -> None:
         async def end() -> None:

@@ -8,11 +8,12 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from leadscrew.adapters.executors.boxes import BoxPool, Broken, Line, WarmBox
 from leadscrew.adapters.executors.replies import reply_of
+from leadscrew.core.budget import Spend
 from leadscrew.core.trial import Outcome
 from leadscrew.errors import LeadscrewError
 from leadscrew.ports import BoxReply, BoxTrial, Item, Job, Sandbox, Steps
@@ -51,14 +52,24 @@ class LocalExecutor:
 
     `spares` boxes are kept open ahead (as many as workers if not given); `root` is the folder for what is mounted into
     boxes, a temporary one if not given. A box serves one program and is killed afterwards.
+
+    Trials are forked from the loaded program. One that shares memory, open files or threads with its forks could carry
+    something from trial to trial: each of its trials gets a fresh box, unless `fork_sharing` allows it (then only
+    a rerun in fresh boxes finds out).
     """
 
     def __init__(
-        self, sandbox: Sandbox, workers: int = 2, *, spares: int | None = None, root: Path | None = None
+        self,
+        sandbox: Sandbox,
+        workers: int = 2,
+        *,
+        spares: int | None = None,
+        root: Path | None = None,
+        fork_sharing: bool = False,
     ) -> None:
         if workers < 1:
             raise ValueError(f"workers={workers}: at least one box must be allowed to run; write 1 or more.")
-        self.sandbox, self.workers = sandbox, workers
+        self.sandbox, self.workers, self.fork_sharing = sandbox, workers, fork_sharing
         self._temporary = tempfile.TemporaryDirectory(prefix="leadscrew-") if root is None else None
         self._root = Path(self._temporary.name) if self._temporary is not None else Path(root or "")
         self._slots = asyncio.Semaphore(workers)
@@ -133,7 +144,7 @@ class LocalExecutor:
                     outcome, message, load_cpu = await self._load(job, group, box, queue)
                 group.load_s = time.monotonic() - began
                 if outcome is not Outcome.OK:
-                    self._give_up(job, group, outcome, message, queue)
+                    self._give_up(job, group, outcome, message, queue, load_cpu)
                     continue
                 group.loaded = True
                 while group.pending and not box.dead:
@@ -159,9 +170,9 @@ class LocalExecutor:
                 group.reported += 1
                 queue.put_nowait(reply_of(group.train[index].id, line, {}, job.interface, train=True))
 
-        outcome, message, cpu_ms, threads = await box.load(job, group.train, item)
-        if threads > 1:
-            # A process with threads cannot be copied faithfully: each trial gets a box of its own.
+        outcome, message, cpu_ms, shared = await box.load(job, group.train, item)
+        # Learning with a model in every box would be paid every time.
+        if shared and not self.fork_sharing and not (job.endpoint and group.train):
             group.fresh = True
         return outcome, message, cpu_ms
 
@@ -187,7 +198,13 @@ class LocalExecutor:
         return reply_of(trial.key, line, files, job.interface, extra_cpu_ms=load_cpu_ms)
 
     def _give_up(
-        self, job: Job, group: _Group, outcome: Outcome, message: str, queue: asyncio.Queue[BoxReply | None]
+        self,
+        job: Job,
+        group: _Group,
+        outcome: Outcome,
+        message: str,
+        queue: asyncio.Queue[BoxReply | None],
+        load_cpu_ms: int = 0,
     ) -> None:
         """The program cannot be brought up: every train item and trial that waits gets this outcome."""
         if job.interface.operation == "predict" and job.interface.mode == "online":
@@ -196,8 +213,10 @@ class LocalExecutor:
         group.reported = len(group.train)
         # Once it was up, only the trial at hand is lost: another box may succeed again.
         count = 1 if group.loaded and group.pending else len(group.pending)
+        spend = Spend() if outcome is Outcome.INFRA else Spend(trials=1, cpu_ms=load_cpu_ms)
         for _ in range(count):
-            queue.put_nowait(BoxReply(group.pending.popleft().key, outcome, message=message))
+            queue.put_nowait(BoxReply(group.pending.popleft().key, outcome, message=message, spend=spend))
+            spend = replace(spend, cpu_ms=0)
 
 
 def _groups(job: Job) -> list[_Group]:
