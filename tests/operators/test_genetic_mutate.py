@@ -426,3 +426,25 @@ def test_wrong_options_are_named(given_options: dict[str, object], key: str) -> 
     with pytest.raises(ConfigError) as caught:
         Options.of(given_options)
     assert caught.value.key == key
+
+
+def test_an_exchange_that_would_leave_the_donor_alone_is_not_made() -> None:
+    base = Program.of({"main.py": "K = 1\n\n\ndef help(x):\n    return x\n\n\ndef solve(x):\n    return help(x) + K\n"})
+    donor = Program.of(
+        {"main.py": "K = 1\n\n\ndef other(x):\n    return x * 2\n\n\ndef solve(x):\n    return other(x) + K\n"}
+    )
+    options = Options.of({"weights": {name: int(name == "exchange") for name in MOVES}})
+    for seed in range(30):
+        done = mutate(base, [donor], random.Random(seed), options)
+        # All that remains is to give the base's own helper another body.
+        assert done is None or "def solve(x):\n    return help(x) + K\n" in done.program.text("main.py")
+
+
+def test_a_shuffled_copy_has_the_same_digest_and_a_used_import_counts() -> None:
+    one = Program.of({"a.py": '"""Doc."""\nimport re\n\nK = 1\n\n\ndef f():\n    return K\n'})
+    two = Program.of({"a.py": "def f():\n    return K  # one\n\n\nK = 1\n"})
+    assert tree_digest(one) == tree_digest(two)
+    left = Program.of({"a.py": "from math import sin as f\n\n\ndef g(x):\n    return f(x)\n"})
+    right = Program.of({"a.py": "from math import cos as f\n\n\ndef g(x):\n    return f(x)\n"})
+    assert tree_digest(left) != tree_digest(right)
+    assert tree_digest(Program.of({"a.py": "x = 1\n"})) != tree_digest(Program.of({"a.py": "x = 2\n"}))

@@ -35,7 +35,7 @@ def mutate(
 ) -> Mutation | None:
     """Return a program made from `base` by one or two moves; None if `options.tries` attempts found no new one.
 
-    The result differs from the base and from every donor in more than comments and layout, and its `tree_digest` is
+    The result differs from the base and from every donor in more than its looks (see `tree_digest`), and its digest is
     none that `known` accepts. Only files in `region` change. Python files parse and have no unresolved name that the
     base had not. `labels` are words for the base and each donor; `weights` replace those of the options.
 

@@ -21,8 +21,8 @@ class GeneticProposer:
     """Proposes without a model, from what the archive holds.
 
     Parents named by the plan are the bases, in turn; without any the proposer draws one per proposal (see `Options`).
-    A program that is already recorded, also one that was rejected or differs only in comments and layout, is not
-    proposed again. What it returns depends on the archive, the plan and `bench.rng` alone. It looks at trees, values on
+    A program that is already recorded, also one that was rejected or only looks different, is not proposed again.
+    What it returns depends on the archive, the plan and `bench.rng` alone. It looks at trees, values on
     val and claims, never at traces. Options of a plan win over those given here.
     """
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 
 import libcst as cst
 
 from leadscrew.operators.genetic.scene import Scene, Step
-from leadscrew.operators.genetic.source import Piece, Source, parse
+from leadscrew.operators.genetic.source import Piece, Source, Statement, parse
 
 LARGEST = 1_000_000
 
@@ -27,27 +28,30 @@ def constant(scene: Scene) -> Step | None:
         step = _text(scene, path, source)
         if step is not None:
             return step
-    pieces = list(source.pieces)
+    sites = [(piece, node) for piece in source.pieces for node in piece.numbers]
+    new: dict[Piece, dict[int, cst.CSTNode]] = {}
     said: list[str] = []
-    for _ in range(scene.rng.choice((1, 1, 2, 3))):
-        sites = [(i, node) for i, piece in enumerate(pieces) for node in piece.numbers]
-        if not sites:
-            break
-        weights = [8.0 if pieces[i].kind == "const" else 1.0 for i, _ in sites]
-        i, node = scene.rng.choices(sites, weights)[0]
-        new = perturbed(node, scene.rng)
-        if new is None:
-            continue
-        changed = pieces[i].node.deep_replace(node, new)
-        where = pieces[i].name or "a top-level statement"
-        said.append(f"{where}: {source.code(node)} to {source.code(new)}")
-        pieces[i] = source.piece(changed)  # type: ignore[arg-type]
-    if not said:
+    for _ in range(min(len(sites), scene.rng.choice((1, 1, 2, 3)))):
+        at = scene.rng.choices(range(len(sites)), [8.0 if piece.kind == "const" else 1.0 for piece, _ in sites])[0]
+        piece, node = sites.pop(at)
+        value = perturbed(node, scene.rng)
+        if value is not None:
+            new.setdefault(piece, {})[id(node)] = value
+            said.append(f"{piece.name or 'a top-level statement'}: {source.code(node)} to {source.code(value)}")
+    if not new:
         return None
+    pieces = [source.piece(_replaced(piece.node, new[piece])) if piece in new else piece for piece in source.pieces]
     names = tuple(sorted({text.split(":")[0] for text in said}))
-    return Step(
-        {path: source.render(pieces)}, f"change constants of {scene.labels[0]} ({'; '.join(said)})", components=names
-    )
+    text = f"change constants of {scene.labels[0]} ({'; '.join(said)})"
+    return Step({path: source.render(pieces)}, text, components=names)
+
+
+def _replaced(node: Statement, new: Mapping[int, cst.CSTNode]) -> Statement:
+    class Replace(cst.CSTTransformer):
+        def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore
+            return new.get(id(original_node), updated_node)
+
+    return node.visit(Replace())  # type: ignore[return-value]
 
 
 def perturbed(node: cst.CSTNode, rng: random.Random) -> cst.CSTNode | None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 from leadscrew.operators.genetic.bring import sweep
 from leadscrew.operators.genetic.moves.graft import outside
 from leadscrew.operators.genetic.scene import Scene, Step
 from leadscrew.operators.genetic.source import entries, entry_text, entry_uses, with_literal, without
 
+_PRIVATE = re.compile(r"_[^_]\w*|\w+_\d+")
+
 
 def drop(scene: Scene) -> Step | None:
     """Remove one element that names a definition from a collection of two or more; rarely an unused definition.
 
-    Unused definitions go only if their name is upper case or starts with an underscore: others may be called from
-    outside.
+    Unused definitions go only if their name starts with an underscore or ends as a renamed copy's does (`_2`): others
+    may be used from outside.
     """
     chosen = scene.choose()
     if chosen is None:
@@ -27,8 +31,7 @@ def drop(scene: Scene) -> Step | None:
     ]
     if not lists or scene.rng.random() < 0.1:
         used = frozenset().union(*(p.facts.uses - {p.name} for p in source.pieces)) | outside(scene, path)
-        unused = [p for p in source.named.values() if p.name not in used and (p.name.isupper() or p.name[0] == "_")]
-        unused = [p for p in unused if not p.name.startswith("__")]
+        unused = [p for p in source.named.values() if p.name not in used and _PRIVATE.fullmatch(p.name)]
         if not unused:
             return None
         gone = scene.rng.choice(unused)

@@ -63,7 +63,7 @@ def exchange(scene: Scene) -> Step | None:
         return None
 
 
-def _whole(scene: Scene, pair: Pair, number: int, ours: Piece, theirs: Piece) -> Step:
+def _whole(scene: Scene, pair: Pair, number: int, ours: Piece, theirs: Piece) -> Step | None:
     brought = pair.bring(theirs.facts.uses - {theirs.name}, keep=[ours.name, theirs.name])
     if ours.name in theirs.facts.inner and ours.name != theirs.name:
         raise Clash(ours.name)
@@ -109,12 +109,21 @@ def _helpers(name: str, left: dict[str, cst.FunctionDef], right: dict[str, cst.F
     return found[1:]
 
 
+def _of_the_base(pieces: list[Piece], pair: Pair) -> bool:
+    """Whether a definition is left that only the base has: else the result would be the donor under new names."""
+    theirs = {piece.key for piece in pair.donor.pieces}
+    old = [piece for piece in pieces if any(piece is own for own in pair.base.pieces)]
+    return any(piece.name and piece.key not in theirs for piece in old)
+
+
 def _finish(
     scene: Scene, pair: Pair, number: int, ours: Piece, new: Piece, brought: Brought, called: str, part: str = ""
-) -> Step:
+) -> Step | None:
     pieces = place(pair.base, pair.base.pieces, ours, brought)
     pieces = settled(pair.base, pieces, ours, new)
     pieces = sweep(pair.base.pieces, pieces, outside(scene, pair.base_path))
+    if not part and not _of_the_base(pieces, pair):
+        return None
     what = "method" if part else ours.kind
     text = f"replace {what} {ours.name}{part} of {scene.labels[0]} by {called} of {scene.labels[number + 1]}"
     files = {pair.base_path: pair.base.render(pieces), **brought.files}
