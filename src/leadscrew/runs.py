@@ -76,8 +76,7 @@ def run(
         return _go_on(folder, None, observers, domain, program, proposer)
     domain = domain or load_domain(config)
     method = load_method(config)
-    if program is None and config.program.path:
-        program = read_folder(config.program.path)
+    program = _program(config, program)
     _check_caps(config.caps)
     with _begun(folder):
         sandbox, report = wire.start_sandbox(config, folder)
@@ -86,12 +85,7 @@ def run(
             folder, config=configuration.to_dict(config), seed=config.run.seed, record_kinds=method.record_kinds
         )
     try:
-        (folder / "config.toml").write_text(configuration.to_toml(config), encoding="utf-8")
-        store.add_event("created", {"run": uuid.uuid4().hex, "when": _now(), "objectives": _objectives(domain)})
-        store.add_event("prepared", {**asdict(prepared), "scorer": domain.scorer_digest()})
-        if program is not None:
-            store.add_event("seed", {"program": store.put_program(program)})
-        store.commit()
+        _begin(store, config, program, wire.prepared_event(prepared, domain))
         assembly = wire.assemble(config, domain, method, store, sandbox, report, observers, config.caps)
         return _search(assembly, program, proposer)
     finally:
@@ -191,12 +185,7 @@ def fork(folder: str | os.PathLike[str], out: str | os.PathLike[str], changes: M
         out, config=configuration.to_dict(config), seed=config.run.seed, record_kinds=method.record_kinds
     )
     try:
-        (out / "config.toml").write_text(configuration.to_toml(config), encoding="utf-8")
-        facts = {"run": uuid.uuid4().hex, "when": _now(), "objectives": _objectives(domain)}
-        made.add_event("created", {**facts, "forked_from": origin})
-        if seed is not None:
-            made.add_event("seed", {"program": made.put_program(seed)})
-        made.commit()
+        _begin(made, config, seed, None, forked_from=origin)
     finally:
         made.close()
     return RunResult(out, "", None, None, 0, "not started")
@@ -282,6 +271,23 @@ def _objectives(domain: Domain) -> list[dict[str, Any]]:
     return [asdict(objective) for objective in domain.objectives]
 
 
+def _begin(
+    store: SQLiteStore, config: Config, program: Program | None, prepared: Mapping[str, Any] | None, **more: Any
+) -> None:
+    """Write down, in one commit, who the run is and what it starts from. Without it a run was never begun."""
+    (store.path / "config.toml").write_text(configuration.to_toml(config), encoding="utf-8")
+    if prepared is not None:
+        store.add_event("prepared", prepared)
+    if program is not None:
+        store.add_event("seed", {"program": store.put_program(program)})
+    store.add_event("created", {"run": uuid.uuid4().hex, "when": _now(), **more})
+    store.commit()
+
+
+def _program(config: Config, given: Program | None) -> Program | None:
+    return read_folder(config.program.path) if given is None and config.program.path else given
+
+
 def _seed(store: SQLiteStore) -> Program | None:
     return next((store.program(str(data["program"])) for _, _, data in store.events("seed")), None)
 
@@ -328,7 +334,7 @@ def _go_on(
     program: Program | None,
     proposer: Proposer | None,
 ) -> RunResult:
-    with _opened(folder, domain, observers, caps) as (assembly, _):
+    with _opened(folder, domain, observers, caps, program) as (assembly, _):
         unfinished = opened(assembly.store) and not closed(assembly.store)
         if not unfinished:
             check_evolvable(assembly.store)
@@ -348,7 +354,11 @@ def _go_on(
 
 @contextmanager
 def _opened(
-    folder: Path, domain: Domain | None, observers: Sequence[Observer], caps: Caps | None
+    folder: Path,
+    domain: Domain | None,
+    observers: Sequence[Observer],
+    caps: Caps | None,
+    program: Program | None = None,
 ) -> Iterator[tuple[wire.Assembly, wire.Prepared]]:
     """Open a stored run as its writer and put it together again."""
     if not (folder / "run.db").exists():
@@ -367,8 +377,11 @@ def _opened(
         sandbox, report = wire.start_sandbox(config, folder)
         prepared = wire.prepare(domain, _mounted(sandbox, domain))
         wire.check_same_data(store, prepared, domain.scorer_digest())
-        if not any(True for _ in store.events("prepared")):
-            store.add_event("prepared", {**asdict(prepared), "scorer": domain.scorer_digest()})
+        found = wire.prepared_event(prepared, domain)
+        if not any(True for _ in store.events("created")):
+            _begin(store, config, _program(config, program), found)
+        elif not any(True for _ in store.events("prepared")):
+            store.add_event("prepared", found)
         in_force = _raised(store, config.caps, caps)
         yield wire.assemble(config, domain, method, store, sandbox, report, observers, in_force), prepared
     finally:
