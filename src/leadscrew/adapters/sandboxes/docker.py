@@ -208,14 +208,13 @@ class ContainerBox(ProcessBox):
     _removal: asyncio.Task[None] | None = None
 
     def _reap(self) -> None:
-        code = self._process.wait()
-        if code == 137 and self._removal is None:
+        super()._reap()
+        if self._process.returncode == 137 and self._removal is None:
             done = subprocess.run(
                 [self._meter.client, "inspect", "--format", "{{.State.OOMKilled}}", self._meter.name],
                 capture_output=True, text=True, check=False, env=_client_environment(),
             )  # fmt: skip
             self._meter.oom = done.stdout.strip() == "true"
-        super()._reap()
 
     def _strike(self) -> None:
         if self._removal is None:

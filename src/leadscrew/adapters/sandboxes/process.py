@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -49,6 +50,7 @@ class ProcessBox:
         self._started = time.monotonic()
         self._ended: asyncio.Future[int] = self._loop.create_future()
         self._wall_s: float | None = None
+        self._waited_cpu_s = 0.0
         self._breach: Outcome | None = None
         self._reason = ""
         self._timer: asyncio.TimerHandle | None = None
@@ -134,7 +136,9 @@ class ProcessBox:
         return reader
 
     def _reap(self) -> None:
-        code = self._process.wait()
+        _, status, used = os.wait4(self.pid, 0)
+        code = self._process.returncode = os.waitstatus_to_exitcode(status)
+        self._waited_cpu_s = used.ru_utime + used.ru_stime
         self._wall_s = time.monotonic() - self._started
         if self._timer is not None:
             self._timer.cancel()
@@ -185,7 +189,7 @@ class ProcessBox:
         self._meter.kill()
         with contextlib.suppress(ProcessLookupError):
             if self._process.returncode is None:
-                self._process.kill()
+                os.kill(self.pid, signal.SIGKILL)  # Popen.kill() may reap the process, whose usage is then lost
 
     async def wait(self) -> int:
         """Wait for the end of the first process and return its exit code (negative: signal)."""
@@ -194,7 +198,8 @@ class ProcessBox:
     def usage(self) -> Spend:
         """CPU and wall time of the whole tree so far."""
         wall = self._wall_s if self._wall_s is not None else time.monotonic() - self._started
-        return Spend(cpu_ms=round(self._meter.cpu_s() * 1000), wall_ms=round(wall * 1000))
+        cpu = max(self._meter.cpu_s(), self._waited_cpu_s)
+        return Spend(cpu_ms=round(cpu * 1000), wall_ms=round(wall * 1000))
 
     def breach(self) -> Outcome | None:
         """Say which limit ended, or is about to end, the tree: `oom`, `timeout`, or `crash` for too many processes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,18 +59,37 @@ def proportional(pid: int) -> int:
 
 def descendants(root: int) -> list[int]:
     """Return `root` and everything below it. Inside a pid namespace orphans stay below its first process."""
+    children = _children if _LISTS_CHILDREN else _by_parent().__getitem__
     found, open_ = [], [root]
     while open_:
         pid = open_.pop()
         found.append(pid)
-        try:
-            threads = os.listdir(f"/proc/{pid}/task")
-        except OSError:
-            continue
-        for thread in threads:
-            with contextlib.suppress(OSError):
-                open_.extend(int(word) for word in Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split())
+        open_.extend(children(pid))
     return found
+
+
+_LISTS_CHILDREN = Path("/proc/thread-self/children").exists()
+"""Whether the kernel was built with CONFIG_PROC_CHILDREN; without it, all of /proc must be read."""
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split()
+                found.extend(int(word) for word in words)
+    return found
+
+
+def _by_parent() -> defaultdict[int, list[int]]:
+    below: defaultdict[int, list[int]] = defaultdict(list)
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            now = usage(int(name))
+            if now is not None:
+                below[now.parent].append(int(name))
+    return below
 
 
 def tagged(tag: str) -> list[int]:
