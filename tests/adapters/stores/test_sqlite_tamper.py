@@ -284,3 +284,11 @@ def test_rows_cannot_be_changed_by_accident(copy: Path) -> None:
                 db.execute(f"UPDATE {table} SET {column} = {column}")
     finally:
         db.close()
+
+
+def test_a_text_that_is_no_unicode_any_more_is_named(copy: Path) -> None:
+    with tampering(copy) as db:
+        db.execute("UPDATE candidate SET claim = CAST(x'7b80' AS TEXT) WHERE plan = 1")
+    assert str(found(copy)) == "candidate 1.0: claim was changed."
+    with SQLiteStore.open(copy, readonly=True) as store, pytest.raises(TamperedError, match="damaged"):
+        list(store.candidates())

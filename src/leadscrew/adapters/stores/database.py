@@ -95,12 +95,26 @@ def _prepare(db: sqlite3.Connection, path: Path, readonly: bool) -> None:
         raise TamperedError(f"{str(path)!r} is a database, but not that of a run.", record="database")
 
 
+_OUTSIDE = tuple(
+    f"SQLITE_{n}" for n in ("IOERR", "CANTOPEN", "BUSY", "LOCKED", "NOMEM", "FULL", "READONLY", "PROTOCOL")
+)
+"""What is wrong with the machine, not with the file."""
+
+
 def _unreadable(path: Path, error: sqlite3.DatabaseError) -> LeadscrewError:
-    if isinstance(error, sqlite3.OperationalError):
+    # Python's own refusal to decode a text has no SQLite name: the bytes are not what was written.
+    if getattr(error, "sqlite_errorname", "").startswith(_OUTSIDE):
         return InfrastructureError(
             f"{str(path)!r} cannot be read now ({error}). Nothing is lost: mend the cause, then open the run again."
         )
     return TamperedError(f"{str(path)!r} is damaged ({error}).", record="database")
+
+
+def _text_or_bytes(data: bytes) -> str | bytes:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data
 
 
 def _writable(folder: Path) -> bool:
@@ -149,6 +163,10 @@ class Database:
     def head(self) -> bytes:
         """The last link, uncommitted ones included. A reader sees what the writer has committed by now."""
         return self._stored_head() if self.readonly else self._head
+
+    def keep_bytes(self) -> None:
+        """Give texts that are no valid UTF-8 as bytes from now on, so that a damaged row can be named."""
+        self._db.text_factory = _text_or_bytes
 
     @property
     def open(self) -> bool:

@@ -25,6 +25,7 @@ def verify(folder: Path, *, head: str | None = None) -> int:
     try:
         db = Database(folder / "run.db", readonly=True)
         try:
+            db.keep_bytes()
             # One snapshot of the whole, whatever a writer does meanwhile.
             db.one("BEGIN")
             _check_schema(db)
