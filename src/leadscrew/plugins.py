@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 METHODS = {"harness": "leadscrew.methods.harness:Harness"}
 PROPOSERS = {
     "genetic": "leadscrew.operators.genetic:GeneticProposer",
-    "external": "leadscrew.operators.external:ExternalProposer",
-    "scripted": "leadscrew.operators.scripted:ScriptedProposer",
+    "external": "leadscrew.operators.external:External",
+    "scripted": "leadscrew.operators.scripted:Scripted",
 }
 
 
@@ -43,6 +43,7 @@ def load_domain(config: Config) -> Domain:
         raise ConfigError(
             f"domain.path is missing: the domain {section.name!r} reads its data from a folder.", key="domain.path"
         )
+    _complete(maker, arguments, "domain.options")
     domain = maker(**arguments)
     if not isinstance(domain, Domain):
         raise DomainError(
@@ -69,7 +70,9 @@ def load_proposer(config: Config) -> Proposer:
     """Return the proposer of `[proposer]`: a built-in one, or `file.py:ClassOrFactory`; raises `ConfigError`."""
     section = config.proposer
     maker = _find(section.name, PROPOSERS, "proposer.name", "a proposer")
-    proposer: Proposer = maker(**_fitting(maker, dict(section.options), "proposer.options"))
+    options = _fitting(maker, dict(section.options), "proposer.options")
+    _complete(maker, options, "proposer.options")
+    proposer: Proposer = maker(**options)
     return proposer
 
 
@@ -120,6 +123,14 @@ def _fitting(maker: Any, options: dict[str, Any], prefix: str) -> dict[str, Any]
             near = nearest(key, allowed) or f" The options are {', '.join(allowed) or 'none'}."
             raise ConfigError(f"{prefix}.{key} = {value!r}: there is no such option.{near}", key=f"{prefix}.{key}")
     return options
+
+
+def _complete(maker: Any, options: Mapping[str, Any], prefix: str) -> None:
+    """Raise `ConfigError` for an option that must be given."""
+    for name, parameter in inspect.signature(maker).parameters.items():
+        variadic = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        if not variadic and parameter.default is inspect.Parameter.empty and name not in options:
+            raise ConfigError(f"{prefix}.{name} is missing; it has no default.", key=f"{prefix}.{name}")
 
 
 def _unknown(key: str, name: str, known: Mapping[str, str], what: str) -> ConfigError:
