@@ -1,0 +1,123 @@
+"""Run attacks: each once with the defences up, and once with its defence off."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pwd
+import time
+from collections.abc import Callable, Sequence
+from typing import TextIO
+
+from leadscrew.adapters.sandboxes import choose
+from leadscrew.errors import NotFoundError
+from leadscrew.ports import Sandbox
+from leadscrew.testing.redteam.arena import new_arena
+from leadscrew.testing.redteam.attack import Attack, Report, Row, Sighting
+
+
+def attacks() -> tuple[Attack, ...]:
+    """Return every attack, family by family."""
+    from leadscrew.testing.redteam import FAMILIES, family
+
+    return tuple(attack for name in FAMILIES for attack in family(name))
+
+
+def select(only: Sequence[str], *, slow: bool = True) -> tuple[Attack, ...]:
+    """Return the attacks whose name or family is in `only` (all if it is empty).
+
+    Raises `NotFoundError` for a name that is neither.
+    """
+    known = attacks()
+    names = {a.name for a in known} | {a.family for a in known}
+    for name in only:
+        if name not in names:
+            families = ", ".join(dict.fromkeys(a.family for a in known))
+            raise NotFoundError(
+                f"there is no attack {name!r}; give a family ({families}) or a name such as {known[0].name!r}.",
+                name=name,
+            )
+    chosen = [a for a in known if not only or a.name in only or a.family in only]
+    return tuple(a for a in chosen if slow or not a.slow)
+
+
+async def strike(attack: Attack, sandbox: Sandbox, *, defended: bool) -> Sighting:
+    """Carry an attack out once. An error of the host is a breach: the attack broke what should have held it."""
+    with new_arena(sandbox, defended=defended) as arena:
+        try:
+            return await attack.strike(arena)
+        except Exception as error:
+            # A hostile program must never be able to raise in its host. In a control only what it does to the naive
+            # harness counts, not a failure of our own.
+            counts = defended or isinstance(error, (ValueError, RecursionError))
+            return Sighting(counts, f"the host failed: {type(error).__name__}: {error}"[:300])
+        finally:
+            await arena.close()
+
+
+async def run_attack(attack: Attack, sandbox: Sandbox) -> Row:
+    """Carry an attack out and its positive control, and return how it went."""
+    start = time.monotonic()
+    skipped = attack.obstacle()
+    if skipped:
+        return Row(attack.name, attack.family, attack.about, attack.defence, True, True, "", "", 0.0, skipped)
+    attempt = await strike(attack, sandbox, defended=True)
+    control = await strike(attack, sandbox, defended=False)
+    seconds = round(time.monotonic() - start, 2)
+    return Row(
+        attack.name, attack.family, attack.about, attack.defence,
+        not attempt.breached, control.breached, attempt.seen, control.seen, seconds,
+    )  # fmt: skip
+
+
+async def run_all(chosen: Sequence[Attack], told: Callable[[Row], None]) -> tuple[tuple[Row, ...], str]:
+    """Run attacks one after the other; `told` gets each row. Raises `SandboxUnavailable` if no box can run."""
+    sandbox = choose("auto")
+    report = await asyncio.to_thread(sandbox.probe)
+    rows = []
+    try:
+        for attack in chosen:
+            rows.append(await run_attack(attack, sandbox))
+            told(rows[-1])
+    finally:
+        await sandbox.close()
+    return tuple(rows), f"{report.name} {report.version}"
+
+
+def run(out: TextIO | None = None, *, as_json: bool = False, only: Sequence[str] = (), slow: bool = True) -> Report:
+    """Try every hostile program against this machine's sandbox and return the report.
+
+    With `out`, each attack is printed as it ends and a summary last, or with `as_json` the whole report as one object. `only`
+    names attacks or families. Raises `SandboxUnavailable` where no sandbox can run and `NotFoundError` for an unknown name.
+    """
+    start = time.monotonic()
+    chosen = select(only, slow=slow)
+
+    def told(row: Row) -> None:
+        if out is not None and not as_json:
+            print(line(row), file=out, flush=True)
+
+    rows, sandbox = asyncio.run(run_all(chosen, told))
+    report = Report(rows, sandbox, pwd.getpwuid(os.geteuid()).pw_name, time.monotonic() - start)
+    if out is not None:
+        print(json.dumps(report.to_json(), indent=1) if as_json else summary(report), file=out, flush=True)
+    return report
+
+
+def line(row: Row) -> str:
+    """Return a row as one line of text."""
+    if row.skipped:
+        return f"skipped    {row.name:32} {row.skipped}"
+    state = "held      " if row.held else "BREACHED  "
+    control = "" if row.controlled else "  NO CONTROL: with the defence off it did not succeed either"
+    told = row.seen if not row.held else row.control_seen if not row.controlled else ""
+    return f"{state} {row.name:32} {row.about}{control}" + (f"\n           {told}" if told else "")
+
+
+def summary(report: Report) -> str:
+    """Return the last line of a report: attempts, controls, breaches."""
+    return (
+        f"\n{report.attempts} attempts, {report.controls} controls, {report.breaches} breaches "
+        f"as {report.user} in {report.sandbox}, {report.seconds:.0f} s"
+    )
