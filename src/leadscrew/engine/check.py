@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,10 @@ from leadscrew.errors import InfrastructureError
 from leadscrew.ports import BoxTrial, Executor, Item, Job
 
 MAX_SOURCE_BYTES = 512 << 10
+MAX_CHAIN = 1000
+"""Operands or dotted names in a row: far beyond what anybody writes, and below what brings a parser down."""
+# A dotted name of 100,000 parts takes the parser minutes, and the syntax tree that LibCST makes of it has no end of levels.
+_DOTS = re.compile(rb"(?:\.[\s\\]*+\w++[\s\\]*+){%d}" % MAX_CHAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +91,23 @@ def source_fault(source: bytes) -> str | None:
     """Say why Python source cannot be parsed, or return None. The source is only parsed, never compiled or run."""
     if len(source) > MAX_SOURCE_BYTES:
         return f"{len(source)} bytes of source; at most {MAX_SOURCE_BYTES} are taken"
+    if _DOTS.search(source):
+        return f"a dotted name of more than {MAX_CHAIN} parts"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ast.parse(source)
+            tree = ast.parse(source)
     except SyntaxError as error:
         return f"syntax error in line {error.lineno}: {error.msg}"
     except (ValueError, RecursionError, MemoryError) as error:
         return f"cannot be parsed: {error or type(error).__name__}"
+    for node in ast.walk(tree):
+        # `ast` holds these flat, but a concrete syntax tree nests them, one level of the stack each.
+        chain = node.values if isinstance(node, ast.BoolOp) else getattr(node, "generators", ())
+        if len(chain) > MAX_CHAIN:
+            return (
+                f"a chain of {len(chain)} parts in line {getattr(node, 'lineno', '?')}; at most {MAX_CHAIN} are taken"
+            )
     return None
 
 

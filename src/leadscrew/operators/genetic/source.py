@@ -20,6 +20,9 @@ import libcst as cst
 
 from leadscrew.operators.genetic.names import Facts, facts
 
+LONGEST = 64 << 10
+"""Characters of one top-level statement that are parsed by LibCST, which takes long and nests deep."""
+
 Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 Literal = cst.List | cst.Tuple | cst.Set | cst.Dict
 Entry = cst.BaseElement | cst.BaseDictElement
@@ -209,7 +212,13 @@ def _kind(text: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=512)
 def _statement(text: str) -> Statement:
-    return cst.parse_module(text).body[0]
+    if len(text) > LONGEST:
+        raise SyntaxError(f"a statement of {len(text)} characters is not taken apart")
+    try:
+        return cst.parse_module(text).body[0]
+    except cst.ParserSyntaxError as error:
+        # Python takes it and LibCST does not: newer syntax, or thousands of strings in a row.
+        raise SyntaxError(f"LibCST cannot parse a statement: {error.message}") from None
 
 
 @lru_cache(maxsize=2048)
