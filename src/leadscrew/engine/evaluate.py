@@ -8,17 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from leadscrew.core.budget import Account, Spend
-from leadscrew.core.canonical import canonical_json, digest_of, json_fault
+from leadscrew.core.canonical import digest_of
 from leadscrew.core.program import Program
-from leadscrew.core.task import Answer, Instance, Limits, Score, Split
-from leadscrew.core.trial import Evaluation, Outcome, Purpose, Trace, Trial, evaluation_of, trial_key
+from leadscrew.core.task import Answer, Instance, Limits, Split
+from leadscrew.core.trial import Evaluation, Outcome, Purpose, Trial, evaluation_of, trial_key
 from leadscrew.engine.commit import Committer
 from leadscrew.engine.meter import reached
+from leadscrew.engine.record import Due, Recorder, raise_infra
 from leadscrew.errors import InfrastructureError
 from leadscrew.policies.ladder import passes, rung_sizes
-from leadscrew.ports import BoxReply, BoxTrial, Domain, Event, Executor, Grading, Item, Job, Observer, Scorer, Store
-
-SMALL_ANSWER = 512
+from leadscrew.ports import BoxReply, BoxTrial, Domain, Executor, Item, Job, Observer, Scorer, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +31,6 @@ class EvaluationSettings:
     fresh: bool = False
     train_log: bool = True
     """Whether what an online learner predicts on train is scored and stored."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Due:
-    key: str
-    instance: Instance
-    repeat: int
 
 
 class Evaluator:
@@ -68,13 +60,12 @@ class Evaluator:
         self.settings = settings
         self.splits = splits
         self.executor, self.scorer, self.store = executor, scorer, store
-        self._committer = committer
-        self._seed, self._observe = seed, observe
+        self._seed = seed
         self._limits = limits or domain.limits
         self._interface = domain.interface
         self.operation = self._interface.operation
         self.learns = self.operation == "predict"
-        self._grades = type(domain).grade is not Domain.grade
+        self.recorder = Recorder(domain, executor, scorer, store, committer, observe)
         train = splits.get("train", ()) if self.learns else ()
         self._train = tuple(Item(i.id, i.input, i.expected, i.dataset) for i in train)
         self._train_by_id = {i.id: i for i in train}
@@ -98,11 +89,11 @@ class Evaluator:
             self._order[split] = tuple(ranked)
         return self._order[split]
 
-    def due(self, exposed: Program, instances: Sequence[Instance], repeats: Sequence[int]) -> list[_Due]:
+    def due(self, exposed: Program, instances: Sequence[Instance], repeats: Sequence[int]) -> list[Due]:
         """Return the trials that an evaluation needs, in order."""
         return [self._due(exposed.digest, instance, repeat) for repeat in repeats for instance in instances]
 
-    def _due(self, program: str, instance: Instance, repeat: int) -> _Due:
+    def _due(self, program: str, instance: Instance, repeat: int) -> Due:
         known = self._inputs.get(instance.id)
         if known is None:
             known = self._inputs[instance.id] = digest_of([instance.input, instance.dataset])
@@ -110,7 +101,7 @@ class Evaluator:
         key = trial_key(
             program=program, instance=instance.id, input_digest=known, seed=seed, repeat=repeat, **self._fixed
         )
-        return _Due(key, instance, repeat)
+        return Due(key, instance, repeat)
 
     def trial_seed(self, instance: str, repeat: int) -> int:
         """Return the seed of a trial: the same for every program, so that programs meet the same luck."""
@@ -180,7 +171,7 @@ class Evaluator:
                 continue
             known = self.store.find_trial(reply.key)
             assert known is not None
-            _raise_infra([reply])
+            raise_infra([reply])
             again = reply.answer.digest if reply.outcome is Outcome.OK else reply.outcome.value
             before = known.output_digest or known.outcome.value
             if again != before and known.outcome is not Outcome.BAD_OUTPUT:
@@ -197,67 +188,9 @@ class Evaluator:
             exposed.digest, split, trials, primary, aggregate, planned=len(trials), rung=rung, passed=passed
         )
 
-    # -- one reply -----------------------------------------------------------------------------
+    # -- boxes ---------------------------------------------------------------------------------
 
-    async def record(self, due: _Due, split: Split, exposed: str, purpose: Purpose, reply: BoxReply) -> Trial:
-        """Score a reply, store the trial, and return it once it is durable."""
-        trial = await self._judge(due, split, exposed, purpose, reply)
-        self.store.add_trial(trial)
-        await self._committer.durable()
-        self._observe(Event("trial", {"trial": trial}))
-        return trial
-
-    async def _judge(self, due: _Due, split: Split, exposed: str, purpose: Purpose, reply: BoxReply) -> Trial:
-        answer, outcome, message = reply.answer, reply.outcome, reply.message
-        score: Score | None = None
-        if outcome is Outcome.OK and answer.files is None:
-            fault = json_fault(answer.value)
-            if fault is not None:
-                outcome, message, answer = Outcome.BAD_OUTPUT, f"the answer holds {fault}", Answer()
-        if outcome is Outcome.OK:
-            graded = await self._graded(due.instance, answer) if self._grades else ()
-            judged = await self.scorer.score(due.instance, answer, graded)
-            if isinstance(judged, str):
-                outcome, message = Outcome.BAD_OUTPUT, judged
-            else:
-                score = judged
-        return Trial(
-            key=due.key,
-            program=exposed,
-            instance=due.instance.id,
-            split=split,
-            dataset=due.instance.dataset,
-            repeat=due.repeat,
-            purpose=purpose,
-            outcome=outcome,
-            score=float(score.value) if score else None,
-            costs=score.costs if score else {},
-            correct=score.correct if score else None,
-            message=message[:2000],
-            output_digest=answer.digest if outcome is Outcome.OK else "",
-            spend=reply.spend,
-            trace=self.store.put_trace(_trace(reply, answer)),
-            detail={**(score.detail if score else {}), **_small(answer)},
-        )
-
-    async def _graded(self, instance: Instance, answer: Answer) -> tuple[BoxReply, ...]:
-        grading: Grading | None = await self.scorer.grading(instance, answer)
-        if grading is None:
-            return ()
-        job = Job(
-            program=grading.program,
-            interface=grading.interface,
-            limits=grading.limits,
-            trials=tuple(BoxTrial(str(n), value) for n, value in enumerate(grading.inputs)),
-            environment=self.domain.environment,
-            masks=tuple(self.domain.masks()),
-            purpose="grade",
-        )
-        replies = {reply.key: reply async for reply in self.executor.run(job)}
-        _raise_infra(list(replies.values()))
-        return tuple(replies[trial.key] for trial in job.trials)
-
-    def job(self, exposed: Program, due: Sequence[_Due], *, fresh: bool) -> Job:
+    def job(self, exposed: Program, due: Sequence[Due], *, fresh: bool) -> Job:
         """Return the job that runs these trials."""
         return Job(
             program=exposed,
@@ -286,13 +219,13 @@ class _Work:
         self._sessions: dict[str, Instance] = {}
         self.train_trials: list[Trial] = []
 
-    async def finish(self, due: Sequence[_Due], whole: Sequence[Instance], repeats: Sequence[int]) -> list[Trial]:
+    async def finish(self, due: Sequence[Due], whole: Sequence[Instance], repeats: Sequence[int]) -> list[Trial]:
         """Return the trials of `due` in order, running those that are not in the store. `whole` is what a later rung
         may still ask for: a learner gets all of it as one job."""
         owner = self._owner
         known = {d.key: owner.store.find_trial(d.key) for d in due}
         missing = [d for d in due if known[d.key] is None]
-        allowed: list[_Due] = []
+        allowed: list[Due] = []
         short = None
         for item in missing:
             short = self._account.reserve(trials=1)
@@ -313,7 +246,7 @@ class _Work:
             raise reached(short, getattr(caps, short))
         return [trial for d in due if (trial := known[d.key]) is not None]
 
-    async def _run(self, due: Sequence[_Due], whole: Sequence[Instance], repeats: Sequence[int]) -> list[Trial]:
+    async def _run(self, due: Sequence[Due], whole: Sequence[Instance], repeats: Sequence[int]) -> list[Trial]:
         """Run trials and return them stored; raise for infrastructure failures only after all others are durable."""
         owner = self._owner
         if owner.operation == "artifact":
@@ -328,6 +261,7 @@ class _Work:
             if key in self._early
         ]
         infra: list[BoxReply] = []
+        held: list[tuple[Due, BoxReply]] = []
         try:
             while waiting:
                 reply: BoxReply | None = await anext(self._stream, None)
@@ -338,20 +272,26 @@ class _Work:
                     waiting.pop(reply.key, None)
                 elif reply.train:
                     await self._train_row(reply)
-                elif reply.key in waiting:
-                    tasks.append(asyncio.create_task(self._record(waiting.pop(reply.key), reply)))
-                else:
+                elif reply.key not in waiting:
                     self._early[reply.key] = reply
+                elif owner.recorder.grades:
+                    held.append((waiting.pop(reply.key), reply))
+                else:
+                    tasks.append(asyncio.create_task(self._record(waiting.pop(reply.key), reply)))
+            if held:
+                # Answers are executed only when no process of the program that gave them is left.
+                await self.close()
+                tasks += [asyncio.create_task(self._record(d, reply)) for d, reply in held]
         finally:
             # What a box has answered is kept, even if we are about to stop.
             done = await asyncio.gather(*tasks, return_exceptions=True)
-        _raise_infra(infra)
+        raise_infra(infra)
         for result in done:
             if isinstance(result, BaseException):
                 raise result
         return [trial for trial in done if isinstance(trial, Trial)]
 
-    async def _open(self, due: Sequence[_Due], whole: Sequence[Instance], repeats: Sequence[int]) -> None:
+    async def _open(self, due: Sequence[Due], whole: Sequence[Instance], repeats: Sequence[int]) -> None:
         await self.close()
         owner = self._owner
         if owner.learns:
@@ -360,13 +300,13 @@ class _Work:
         steps = self._step if owner.operation == "act" else None
         self._stream = owner.executor.run(owner.job(self._exposed, due, fresh=self._fresh), steps)
 
-    async def _record(self, due: _Due, reply: BoxReply) -> Trial:
+    async def _record(self, due: Due, reply: BoxReply) -> Trial:
         owner = self._owner
         if owner.operation == "act":
             result = await owner.scorer.result(self._session(due.key))
             if reply.outcome is Outcome.OK:
                 reply = replace(reply, answer=Answer(value=result))
-        trial = await owner.record(due, due.instance.split, self._exposed.digest, self._purpose, reply)
+        trial = await owner.recorder.record(due, self._exposed.digest, self._purpose, reply)
         if due.key in self._reserved:
             self._reserved.discard(due.key)
             self._account.settle(trial.spend, trials=1)
@@ -398,30 +338,3 @@ def _root(account: Account) -> Account:
     while account.parent is not None:
         account = account.parent
     return account
-
-
-def _raise_infra(replies: Sequence[BoxReply]) -> None:
-    failed = [r for r in replies if r.outcome is Outcome.INFRA]
-    if failed:
-        raise InfrastructureError(f"{len(failed)} trials could not be run: {failed[0].message}")
-
-
-def _trace(reply: BoxReply, answer: Answer) -> Trace:
-    """What is worth keeping apart: nothing, for a program that only returned a short answer."""
-    trace = reply.trace
-    if answer.files is not None:
-        shown = {path: _shown(file.data) for path, file in answer.files.items()}
-        return replace(trace, files=shown) if reply.spend.wall_ms or trace.stdout or trace.stderr else trace
-    large = bool(answer.value is not None and not _small(answer))
-    return replace(trace, answer=answer.value if large else None)
-
-
-def _small(answer: Answer) -> dict[str, Any]:
-    """The answer as part of the trial's row, where it is short."""
-    if answer.files is not None or answer.value is None or len(canonical_json(answer.value)) > SMALL_ANSWER:
-        return {}
-    return {"prediction": answer.value}
-
-
-def _shown(data: bytes) -> str:
-    return data[:4096].decode("utf-8", "replace")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from leadscrew.core.task import Instance, Split
 from leadscrew.engine import history_rows as rows
 from leadscrew.engine.folders import write_folder
 from leadscrew.errors import InfrastructureError
-from leadscrew.ports import Domain, Evidence, Store
+from leadscrew.ports import Domain, Event, Evidence, Store
 
 SUMMARY = "evolution_summary.jsonl"
 FRONTIER = "frontier_val.json"
@@ -69,6 +70,8 @@ class History:
         self._next: int | None = None
         self._skipped: list[int] = []
         self._plans = 0
+        self._marks: dict[int, dict[str, float]] = {}
+        self._timings: dict[int, dict[str, float]] = {}
         self._recent: dict[int, list[str]] = {}
         """Rows of the plans in sight, by plan; kept only where the extent is limited."""
         self._frontier_text = ""
@@ -82,34 +85,50 @@ class History:
 
     def update(self, archive: Archive) -> None:
         """Bring the files up to an archive or a view of it; an older view than the last one changes nothing."""
+        if self._next is None:
+            self._timings = {data["plan"]: dict(data) for _, _, data in self._store.events("timing")}
         if self._next is None and not self._resume():
-            self.rebuild(archive)
-        else:
-            self._catch_up(archive)
+            self._begin(archive)
+        self._catch_up(archive)
+
+    def observe(self, event: Event) -> None:
+        """Take the time of every plan, for `timing_s`. Kept as an event of the run once somebody reads the history."""
+        plan = event.data.get("number" if event.kind == "plan" else "plan")
+        if event.kind not in ("plan", "proposal", "verdict") or not isinstance(plan, int):
+            return
+        marks = self._marks.setdefault(plan, {})
+        marks[event.kind] = time.monotonic()
+        if event.kind != "verdict" or len(self._marks.pop(plan)) < 3 or self._next is None:
+            return
+        spans = {"propose": ("plan", "proposal"), "bench": ("proposal", "verdict"), "wall": ("plan", "verdict")}
+        taken = {name: round(marks[end] - marks[start], 3) for name, (start, end) in spans.items()}
+        self._timings[plan] = {"plan": plan, **taken}
+        self._store.add_event("timing", self._timings[plan])
 
     def rebuild(self, archive: Archive) -> None:
         """Delete the folder and write it anew from the store."""
+        self._next = None
+        (self.folder / _POSITION).unlink(missing_ok=True)
+        self.update(archive)
+
+    def _begin(self, archive: Archive) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "candidates").mkdir(parents=True)
         self._next, self._skipped, self._plans, self._recent, self._frontier_text = 0, [], 0, {}, ""
-        _replace(
-            self.folder / "README.md", _README.format(level=self.evidence.level, extent=self.evidence.extent)
-        )
+        _replace(self.folder / "README.md", _README.format(level=self.evidence.level, extent=self.evidence.extent))
         _replace(self.folder / SUMMARY, "")
         self._finish(archive)
-        self._catch_up(archive)
 
     def _catch_up(self, archive: Archive) -> None:
         if self._plans >= archive.plans_applied:
             return
-        timings = {data["plan"]: data for _, _, data in self._store.events("timing")}
         while self._plans < archive.plans_applied:
             plan, verdicts = self._next_judged(archive)
             self._plans += 1
             for n, verdict in enumerate(verdicts):
                 candidate = archive[verdict.candidate]
                 again = candidate.plan != plan
-                self._take(plan, candidate, verdict, again, timings.get(plan) if n == 0 and not again else None)
+                self._take(plan, candidate, verdict, again, self._timings.get(plan) if n == 0 and not again else None)
         self._finish(archive)
 
     def _next_judged(self, archive: Archive) -> tuple[int, Sequence[Verdict]]:
@@ -131,16 +150,20 @@ class History:
 
     def _resume(self) -> bool:
         """Continue a folder that an earlier process left whole; False if it must be rebuilt."""
+        # The folder is a projection that others may have touched: whatever is odd about it is mended by writing it anew.
         try:
             kept = json.loads((self.folder / _POSITION).read_text())
             size = (self.folder / SUMMARY).stat().st_size
-        except (OSError, ValueError):
+            following, skipped, plans, end = kept["next"], list(kept["skipped"]), kept["plans"], kept["bytes"]
+            same = kept["evidence"] == self._signature()
+        except (OSError, ValueError, KeyError, TypeError):
             return False
-        if kept["evidence"] != self._signature() or kept["bytes"] > size or self._limit is not None:
+        whole = all(isinstance(n, int) and n >= 0 for n in (following, plans, end, *skipped)) and end <= size
+        if not same or not whole or self._limit is not None:
             return False
-        # Rows after the last noted position may be torn, or written twice.
-        os.truncate(self.folder / SUMMARY, kept["bytes"])
-        self._next, self._skipped, self._plans = kept["next"], kept["skipped"], kept["plans"]
+        # Rows after the last noted position may be torn, or would be written twice.
+        os.truncate(self.folder / SUMMARY, end)
+        self._next, self._skipped, self._plans = following, skipped, plans
         return True
 
     def _signature(self) -> list[Any]:
@@ -172,7 +195,7 @@ class History:
         if again:
             row["again"] = True
         if timing is not None:
-            row["timing_s"] = {k: round(float(timing[k]), 3) for k in ("propose", "bench", "wall") if k in timing}
+            row["timing_s"] = {k: timing[k] for k in ("propose", "bench", "wall")}
         self._append(plan, row)
         if self.evidence.extent == "full":
             self._write_candidate(candidate, verdict)

@@ -290,9 +290,7 @@ def stderr_text(store: Store, candidate: Candidate, trials: Sequence[Trial], *, 
     return "\n\n".join(parts) + "\n" if parts else ""
 
 
-def paragraph(
-    candidate: Candidate, trials: Sequence[Trial], instances: Mapping[str, Instance], scale: Scale
-) -> str:
+def paragraph(candidate: Candidate, trials: Sequence[Trial], instances: Mapping[str, Instance], scale: Scale) -> str:
     """Return `summary.md`: one paragraph about the evaluation, written by rule and not by a model."""
     if not trials:
         reason = json.dumps(candidate.reason[:500], ensure_ascii=False)
@@ -314,8 +312,10 @@ def paragraph(
             for t in part
             if _right(t) is False and "prediction" in t.detail and t.instance in instances
         )
-        pairs = [f"{json.dumps(a, ensure_ascii=False)} taken for {json.dumps(b, ensure_ascii=False)} ({n})"
-                 for (a, b), n in mixed.most_common(5)]
+        pairs = [
+            f"{json.dumps(a, ensure_ascii=False)} taken for {json.dumps(b, ensure_ascii=False)} ({n})"
+            for (a, b), n in mixed.most_common(5)
+        ]
         if pairs:
             text += f"; most often {', '.join(pairs)}"
         messages = Counter(t.message[:120] for t in part if t.message)

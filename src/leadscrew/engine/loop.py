@@ -8,38 +8,25 @@ acted on, so that a kill at any instant loses only what was in flight.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from leadscrew.core.archive import Archive
-from leadscrew.core.program import EVERYTHING, Program, Region
-from leadscrew.core.proposal import (
-    Ask,
-    Candidate,
-    Claim,
-    Edge,
-    Edit,
-    Judgement,
-    Measure,
-    Plan,
-    Proposal,
-    Results,
-    Verdict,
-)
-from leadscrew.core.trial import Evaluation, Outcome
-from leadscrew.engine.ask import ask
+from leadscrew.core.program import EVERYTHING, Region
+from leadscrew.core.proposal import Edit, Judgement, Plan, Proposal, Results, Verdict
+from leadscrew.core.trial import Evaluation
 from leadscrew.engine.bench import Layout, RunBench, Submissions, derived_rng
-from leadscrew.engine.check import CheckSettings, Finding, check_static, smoke
+from leadscrew.engine.check import CheckSettings
 from leadscrew.engine.commit import Committer
 from leadscrew.engine.evaluate import Evaluator
 from leadscrew.engine.inbox import Inbox
 from leadscrew.engine.meter import Meter
 from leadscrew.engine.restore import Restored, restore
-from leadscrew.errors import BudgetReached, InfrastructureError, LeadscrewError, ProgramError
-from leadscrew.ports import Domain, Event, Executor, Item, Message, Method, Observer, Proposer, Store, StoredPlan
+from leadscrew.engine.workshop import Workshop
+from leadscrew.errors import BudgetReached, InfrastructureError, ProgramError
+from leadscrew.ports import Domain, Event, Executor, Message, Method, Observer, Proposer, Store, StoredPlan
 
-SMOKE_ITEMS = 4
 SITTING_S = 5.0
 CHECK = CheckSettings()
 
@@ -55,7 +42,6 @@ class LoopSettings:
     approve: bool = False
     infra_limit: int = 3
     infra_pause_s: float = 0.2
-    smoke: bool = True
 
 
 LOOP = LoopSettings()
@@ -69,7 +55,6 @@ class _Flight:
     view: Archive
     ordinal: int
     task: asyncio.Task[Results]
-    failed: BaseException | None = field(default=None)
 
 
 class Engine:
@@ -96,10 +81,8 @@ class Engine:
     ) -> None:
         self.method, self.domain, self.store, self.meter = method, domain, store, meter
         self.archive = Archive(domain.objectives)
-        self._proposers, self._evaluator, self._executor = proposers, evaluator, executor
-        self._committer, self._seed, self._settings, self._check = committer, seed, settings, check
-        self._region = region
-        self._unseal, self._layout, self._observe = unseal, layout, observe
+        self._committer, self._seed, self._settings = committer, seed, settings
+        self._region, self._observe = region, observe
         self._submissions = Submissions()
         self._inbox = Inbox(store, self._submissions)
         self._flying: dict[int, _Flight] = {}
@@ -107,8 +90,23 @@ class Engine:
         self._ordinals = 0
         self._halted = False
         self._infra_in_a_row = 0
-        self._smoke_items = tuple(
-            Item(i.id, i.input, i.expected, i.dataset) for i in evaluator.splits.get("train", ())[:SMOKE_ITEMS]
+        self._workshop = Workshop(
+            domain=domain,
+            proposers=proposers,
+            evaluator=evaluator,
+            executor=executor,
+            store=store,
+            committer=committer,
+            meter=meter,
+            seed=seed,
+            evidence=method.evidence,
+            check=check,
+            hold=settings.approve,
+            submissions=self._submissions,
+            notes=self._inbox.notes,
+            unseal=unseal,
+            layout=layout,
+            observe=observe,
         )
 
     # -- the loop ------------------------------------------------------------------------------
@@ -211,7 +209,7 @@ class Engine:
         return len(self._submissions) > taking
 
     def _start(self, stored: StoredPlan, view: Archive, ordinal: int) -> None:
-        task = asyncio.create_task(self._work(stored, view))
+        task = asyncio.create_task(self._workshop.carry_out(stored, view))
         self._flying[stored.number] = _Flight(stored, view, ordinal, task)
         self._observe(Event("plan", {"number": stored.number, "plan": stored.plan, "origin": stored.origin}))
 
@@ -222,126 +220,6 @@ class Engine:
         self._inbox.poll()
         for stored, view, ordinal in state.in_flight:
             self._start(stored, view, ordinal)
-
-    # -- one plan ------------------------------------------------------------------------------
-
-    async def _work(self, stored: StoredPlan, view: Archive) -> Results:
-        plan = stored.plan
-        if isinstance(plan, Edit):
-            proposals = list(self.store.proposals(stored.number)) or await self._propose(stored, plan, view)
-            made = [self._candidate(stored, plan, view, n, proposal) for n, proposal in enumerate(proposals)]
-            return Results(candidates=tuple(await _all(made)))
-        if isinstance(plan, Measure):
-            return Results(measured=await self._measure(plan, view))
-        return await self._ask(plan, view)
-
-    async def _propose(self, stored: StoredPlan, plan: Edit, view: Archive) -> list[Proposal]:
-        proposer = self._proposers.get(plan.operator)
-        if proposer is None:
-            raise LeadscrewError(f"the method asks for the proposer {plan.operator!r}, which this run does not have")
-        bench = RunBench(
-            number=stored.number,
-            plan=plan,
-            archive=view,
-            domain=self.domain,
-            evidence=self.method.evidence,
-            notes=self._inbox.notes,
-            store=self.store,
-            seed=self._seed,
-            submissions=self._submissions,
-            unseal=self._unseal,
-            layout=self._layout,
-        )
-        proposals = list(await proposer.propose(plan, bench))
-        if stored.origin == "method" and plan.operator not in ("found", "external"):
-            proposals = proposals[: plan.count]
-        proposals = [_sound(p, view) for p in proposals] or [Proposal(None, failure="the proposer returned nothing")]
-        for index, proposal in enumerate(proposals):
-            if proposal.program is not None:
-                self.store.put_program(proposal.program)
-            self.store.add_proposal(stored.number, index, proposal)
-        for message in bench.taken:
-            self.store.taken(message)
-        await self._committer.durable()
-        self._observe(Event("proposal", {"plan": stored.number, "count": len(proposals)}))
-        return proposals
-
-    async def _candidate(
-        self, stored: StoredPlan, plan: Edit, view: Archive, index: int, proposal: Proposal
-    ) -> Candidate:
-        program = proposal.program
-        candidate = Candidate(
-            id=f"{stored.number}.{index}",
-            plan=stored.number,
-            index=index,
-            program=program.digest if program else "",
-            name=proposal.name,
-            operator=plan.operator,
-            status="evaluated",
-            outcome=Outcome.OK,
-            edges=proposal.edges,
-            claim=proposal.claim,
-            log=proposal.log[-20_000:],
-        )
-        finding = await self._checked(plan, view, proposal)
-        if program is None or finding.outcome is not Outcome.OK:
-            return replace(candidate, status="failed", outcome=finding.outcome, reason=finding.reason)
-        approved = any(e.detail.get("approved") for e in proposal.edges)
-        if self._settings.approve and plan.operator != "found" and not approved:
-            return replace(candidate, status="held", reason="waiting for approval")
-        account = self.meter.plan("evaluate")
-        champion = view.champion
-        known = champion.evaluations.get("val") if champion else None
-        reference = known.by_instance() if known else None
-        evaluations = await self._evaluator.evaluate(program, account, reference=reference)
-        return _settled(replace(candidate, evaluations=evaluations))
-
-    async def _checked(self, plan: Edit, view: Archive, proposal: Proposal) -> Finding:
-        program = proposal.program
-        base = next((e.source for e in proposal.edges if e.kind in ("base", "parent")), None)
-        known = view.first_with(program.digest) if program else None
-        if known is not None and view[known].status == "held":
-            known = None
-        finding = check_static(
-            proposal,
-            interface=self.domain.interface,
-            settings=self._check,
-            base=self.store.program(view[base].program) if base and view[base].program else None,
-            region=plan.region,
-            known=known,
-        )
-        learner = self.domain.interface.operation == "predict" and self._check.smoke
-        if finding.outcome is not Outcome.OK or not learner or program is None:
-            return finding
-        return await smoke(
-            program,
-            self._executor,
-            interface=self.domain.interface,
-            limits=self.domain.limits,
-            environment=self.domain.environment,
-            masks=self.domain.masks(),
-            items=self._smoke_items,
-        )
-
-    async def _measure(self, plan: Measure, view: Archive) -> dict[str, Evaluation]:
-        account = self.meter.plan("measure")
-        found: dict[str, Evaluation] = {}
-        for candidate in plan.candidates:
-            evaluations = await self._evaluator.evaluate(
-                self.store.program(view[candidate].program),
-                account,
-                split=plan.split,
-                purpose=plan.purpose,
-                instances=plan.instances,
-                repeats=plan.repeats,
-            )
-            found[candidate] = evaluations[plan.split]
-        return found
-
-    async def _ask(self, plan: Ask, view: Archive) -> Results:
-        program: Program = self.store.program(view[plan.candidate].program)
-        reply, note = await ask(plan, program, self._executor, self.domain)
-        return Results(reply=reply, note=note)
 
     # -- applying ------------------------------------------------------------------------------
 
@@ -429,26 +307,6 @@ class Engine:
             await asyncio.sleep(0.25 if left is None else max(0.01, min(0.25, left)))
 
 
-def _sound(proposal: Proposal, view: Archive) -> Proposal:
-    """Refuse edges to candidates that the proposer cannot know."""
-    unknown = [e.source for e in proposal.edges if e.source not in view]
-    if not unknown:
-        return proposal
-    edges: tuple[Edge, ...] = tuple(e for e in proposal.edges if e.source in view)
-    reason = f"names {', '.join(sorted(set(unknown)))} as its source, which the archive does not hold"
-    return Proposal(None, edges, proposal.claim or Claim(), proposal.name, reason, Outcome.INVALID, proposal.log)
-
-
-def _settled(candidate: Candidate) -> Candidate:
-    """A candidate none of whose trials is ok failed as a whole; the most frequent kind of failure is its outcome."""
-    val = candidate.evaluations["val"]
-    failed = sum(val.failures.values())
-    if failed < val.planned or not failed:
-        return candidate
-    worst = max(sorted(val.failures), key=lambda kind: val.failures[kind])
-    return replace(candidate, status="failed", outcome=Outcome(worst), reason=f"every one of {failed} trials failed")
-
-
 def _numbers(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "split": evaluation.split,
@@ -457,16 +315,3 @@ def _numbers(evaluation: Evaluation) -> dict[str, Any]:
         "values": dict(evaluation.by_instance()),
         "failures": dict(evaluation.failures),
     }
-
-
-async def _all(work: Sequence[Coroutine[Any, Any, Candidate]]) -> list[Candidate]:
-    """Await all; if one fails, let the others finish first, so that what they earned is stored."""
-    done = await asyncio.gather(*work, return_exceptions=True)
-    for result in sorted((r for r in done if isinstance(r, BaseException)), key=_severity):
-        raise result
-    return [r for r in done if isinstance(r, Candidate)]
-
-
-def _severity(error: BaseException) -> int:
-    """Caps first: a plan that met a cap must not be started again because a box failed beside it."""
-    return 0 if isinstance(error, BudgetReached) else 1
