@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,12 @@ def rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "history" / "evolution_summary.jsonl").read_text().splitlines()]
 
 
-def tree(folder: Path) -> dict[str, bytes]:
+def tree(folder: Path, *, times: bool = True) -> dict[str, bytes]:
     root = folder / "history"
-    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file() and p.name[0] != "."}
+    files = {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file() and p.name[0] != "."}
+    if not times:
+        files["evolution_summary.jsonl"] = re.sub(rb', "timing_s": {[^}]*}', b"", files["evolution_summary.jsonl"])
+    return files
 
 
 def again(folder: Path, evidence: Evidence, domain: Labels | None = None) -> History:
@@ -232,7 +236,29 @@ def test_a_run_cut_anywhere_resumes_with_the_same_history(tmp_path: Path) -> Non
             stream.write('{"iteration": 9, "system": "to')
         (folder / "history" / "candidates" / ".3.0-worse.new").mkdir()
         play(folder)
-        assert tree(folder) == tree(tmp_path / "whole")
+        assert tree(folder, times=False) == tree(tmp_path / "whole", times=False)
+
+
+@pytest.mark.parametrize("kept", ["", "[]", "{}", '{"next": -1, "skipped": [], "plans": 9, "bytes": 0, "evidence": []}'])
+def test_a_position_that_somebody_spoiled_is_mended(tmp_path: Path, kept: str) -> None:
+    shop = play(tmp_path)
+    whole = tree(tmp_path)
+    (tmp_path / "history" / ".position.json").write_text(kept)
+    (tmp_path / "history" / "evolution_summary.jsonl").write_text("{}\n")
+    store = SQLiteStore.open(tmp_path, readonly=True)
+    History(store, shop.domain, shop.method.evidence).update(restore(store, shop.domain.objectives).archive)
+    store.close()
+    assert tree(tmp_path) == whole
+
+
+def test_the_first_row_of_an_iteration_tells_its_times(tmp_path: Path) -> None:
+    play(tmp_path)
+    timed = {r["id"]: r["timing_s"] for r in rows(tmp_path) if "timing_s" in r}
+    assert set(timed) == {"1.0", "2.0", "3.0"}
+    for times in timed.values():
+        assert set(times) == {"propose", "bench", "wall"}
+        assert min(times.values()) >= 0
+        assert times["wall"] == pytest.approx(times["propose"] + times["bench"], abs=0.002)
 
 
 def test_the_cost_of_a_candidate_does_not_grow(tmp_path: Path) -> None:
@@ -258,7 +284,7 @@ def test_the_cost_of_a_candidate_does_not_grow(tmp_path: Path) -> None:
     assert calls == [], "nothing new, nothing read"
     resumed = History(Counting(), shop.domain, shop.method.evidence)  # type: ignore[arg-type]
     resumed.update(archive)
-    assert calls == [], "a whole folder is continued, not rebuilt"
+    assert calls == ["events"], "a whole folder is continued, not rebuilt"
     store.close()
 
 

@@ -156,6 +156,7 @@ class Workshop:
         )
 
     def _seen(self, event: Event) -> None:
+        self.history.observe(event)
         if event.kind == "verdict":
             self.history.update(self.engine.archive)
 
