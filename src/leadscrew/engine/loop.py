@@ -235,6 +235,9 @@ class Engine:
         for measured, evaluation in results.measured.items():
             self.store.add_measured(number, measured, _numbers(evaluation))
         self.store.add_judgement(number, judgement)
+        timing = self._workshop.timings.pop(number, None)
+        if timing is not None:
+            self.store.add_event("timing", {"plan": number, **timing})
         await self._committer.durable()
         for candidate in results.candidates:
             self.archive.add(candidate)
