@@ -113,6 +113,36 @@ def solve(input):
     assert stdin == ""
 
 
+def test_a_trial_cannot_leave_a_mark_on_the_pipes_that_all_trials_share(tmp_path: Path) -> None:
+    source = """
+import fcntl, os
+def state():
+    out = []
+    for fd in range(256):
+        try:
+            out.append([fd, fcntl.fcntl(fd, fcntl.F_GETFL), fcntl.fcntl(fd, fcntl.F_GETOWN)])
+            out.append(fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ))
+        except OSError:
+            pass
+    return out
+def solve(input):
+    before = state()
+    for fd in range(256):
+        for command, value in ((fcntl.F_SETFL, os.O_NONBLOCK | os.O_APPEND), (fcntl.F_SETOWN, os.getpid()),
+                               (fcntl.F_SETPIPE_SZ, 4096)):
+            try:
+                fcntl.fcntl(fd, command, value)
+            except OSError:
+                pass
+    return [before, state() != before]
+"""
+    with worker_in(tmp_path) as worker:
+        worker.load(source)
+        answers = [worker.answer(n) for n in range(3)]
+    assert answers[0][1], "the control: marks can be left"
+    assert answers[0] == answers[1] == answers[2]
+
+
 def test_no_nonce_is_in_the_memory_of_a_process_that_runs_a_program(tmp_path: Path) -> None:
     source = """
 import re

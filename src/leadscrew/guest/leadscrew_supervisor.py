@@ -265,12 +265,11 @@ class Supervisor(Watch):
             result = dict(zip(("outcome", "message"), self.signalled(killed, "the trial"), strict=True))
         if folder and result["outcome"] == "ok":
             self.collect(request, folder, result)
-        self.finish(request, {"done": True, **result}, start, max(used, micros))
-        if self.dead is not None or status < 0:
+        spoilt = self.dead is not None or status < 0 or not all([leadscrew_files.empty(p) for p in self.scratch])
+        # The host must know before it sends another trial here, which would be blamed for the end of this box.
+        self.finish(request, {"done": True, "last": spoilt, **result}, start, max(used, micros))
+        if spoilt:
             self.end(4)
-        for place in self.scratch:
-            if not leadscrew_files.empty(place):
-                self.end(5)
 
     def collect(self, request: Json, folder: str, result: Json) -> None:
         """Send the files of a workspace ahead of the report, or say in the report why they are no answer."""

@@ -8,6 +8,7 @@ from the program's side: A answer, F failure (first byte tells the kind), L log,
 from __future__ import annotations
 
 import _json
+import fcntl
 import io
 import os
 import sys
@@ -87,7 +88,11 @@ def read_exactly(fd: int, count: int) -> bytes:
     """Read `count` bytes; raises `EOFError` at the end."""
     parts = []
     while count:
-        data = os.read(fd, min(count, 1 << 20))
+        try:
+            data = os.read(fd, min(count, 1 << 20))
+        except BlockingIOError:
+            os.set_blocking(fd, True)  # the flag belongs to the pipe: a trial may have set it for all who share it
+            continue
         if not data:
             raise EOFError
         parts.append(data)
@@ -127,6 +132,31 @@ def json_fault(value: Any) -> str | None:
         else:
             return f"a value of type {type(item).__name__}, which JSON cannot hold"
     return None
+
+
+def pipe_state(fds: tuple[int, ...]) -> list[tuple[int, int, int]]:
+    """Return what processes that share these descriptors could change about them: flags and the size of a pipe."""
+    out = []
+    for fd in fds:
+        try:
+            size = fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ)
+        except OSError:
+            size = 0
+        out.append((fd, fcntl.fcntl(fd, fcntl.F_GETFL), size))
+    return out
+
+
+def restore_pipes(state: list[tuple[int, int, int]]) -> None:
+    """Undo whatever a trial changed about the descriptors it shared, so that it tells the next one nothing."""
+    for fd, flags, size in state:
+        try:
+            fcntl.fcntl(fd, fcntl.F_SETFL, flags)
+            fcntl.fcntl(fd, fcntl.F_SETOWN, 0)
+            fcntl.fcntl(fd, fcntl.F_SETSIG, 0)
+            if size and fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) != size:
+                fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, size)
+        except OSError:
+            continue  # the program closed or replaced it while loading
 
 
 def cut(value: Any, limit: int) -> Any:

@@ -48,6 +48,7 @@ class Zygote:
         self.limits: dict[str, Any] = {}
         self.pending: tuple[Any, Any, dict[str, Any]] = (None, None, {})
         self.log_left = 1 << 20
+        self.pipes = wire.pipe_state((0, 1, 2, cmd, res))
         leadscrew_guest._sink = self.log
 
     def serve(self) -> None:
@@ -114,6 +115,7 @@ class Zygote:
     # -- trials --------------------------------------------------------------------------------
 
     def trial(self, spec: dict[str, Any]) -> None:
+        wire.restore_pipes(self.pipes)
         pid = _fork()
         if pid == 0:
             try:
@@ -127,6 +129,8 @@ class Zygote:
 
     def run(self, spec: dict[str, Any]) -> None:
         os.close(self.ctl)
+        if spec["operation"] != "act":
+            os.close(self.cmd)
         os.setsid()
         _limit_cpu(self.limits["cpu_s"], hard=True)
         os.chdir(spec["work"])
