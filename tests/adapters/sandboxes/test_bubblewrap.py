@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from leadscrew.adapters.sandboxes import choose
 from leadscrew.adapters.sandboxes import bubblewrap as module
+from leadscrew.adapters.sandboxes import choose
 from leadscrew.adapters.sandboxes.bubblewrap import BubblewrapSandbox
 from leadscrew.errors import ConfigError, DomainError, SandboxUnavailable
 from leadscrew.ports import BoxSpec, Mount, Sandbox
@@ -33,7 +33,7 @@ async def run(code: str, *, sandbox: Sandbox | None = None, data: bytes = b"", *
 
 def test_choose_knows_names_and_never_falls_back(monkeypatch):
     assert (choose().name, choose("docker").name, choose("none").name) == ("bubblewrap", "docker", "none")
-    with pytest.raises(ConfigError, match="'chroot'.*bubblewrap, docker, none"):
+    with pytest.raises(ConfigError, match=r"'chroot'.*bubblewrap, docker, none"):
         choose("chroot")
     monkeypatch.setattr(module.shutil, "which", lambda name: None)
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
@@ -254,7 +254,7 @@ print(seen, subprocess.run([sys.executable, '-c', 'print(2)'], capture_output=Tr
     assert await run(code) == "[1] 2\n"
 
 
-async def test_a_killed_engine_leaves_no_orphan():
+def test_a_killed_engine_leaves_no_orphan():
     mark = f"leadscrew-mark-{os.getpid()}-{time.monotonic_ns()}"
     inner = (
         "import os, time\n"
@@ -288,7 +288,7 @@ async def test_a_killed_engine_leaves_no_orphan():
         engine.communicate()
     until = time.monotonic() + 30
     while processes(mark) and time.monotonic() < until:
-        await asyncio.sleep(0.01)
+        time.sleep(0.01)
     assert processes(mark) == []
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from leadscrew.adapters.sandboxes import packages, runtime
-from leadscrew.adapters.sandboxes.build_runtime import WithoutTexts
 from leadscrew.adapters.sandboxes.bubblewrap import BubblewrapSandbox
+from leadscrew.adapters.sandboxes.build_runtime import WithoutTexts
 from leadscrew.core.task import ProgramEnvironment
 from leadscrew.errors import ConfigError, SandboxUnavailable
 from leadscrew.testing.sandbox import finish, spec
@@ -98,16 +98,20 @@ def test_a_killed_build_is_not_taken_for_a_runtime(tmp_path):
         runtime.prepare(cache=tmp_path)
 
 
-async def test_another_interpreter_of_the_host(tmp_path):
-    system = "/usr/bin/python3"
-    if not os.path.exists(system) or os.path.realpath(system) == os.path.realpath(sys.executable):
-        pytest.skip("there is only one interpreter on this machine")
+SYSTEM = "/usr/bin/python3"
+alone = not os.path.exists(SYSTEM) or os.path.realpath(SYSTEM) == os.path.realpath(sys.executable)
+
+
+@pytest.mark.skipif(alone, reason="there is only one interpreter on this machine")
+async def test_another_interpreter_of_the_host():
     code = "import sys, json, ssl, sqlite3; print(sys.version.split()[0], json.loads.__doc__)"
-    said = await run(code, environment=ProgramEnvironment(interpreter=system))
-    version = subprocess.run(
-        [system, "-c", "import sys; print(sys.version.split()[0])"], capture_output=True, text=True
-    )
-    assert said == f"{version.stdout.strip()} None\n"
+    said = await run(code, environment=ProgramEnvironment(interpreter=SYSTEM))
+    assert said.split() == [_version(SYSTEM), "None"]
+
+
+def _version(interpreter: str) -> str:
+    code = "import sys; print(sys.version.split()[0])"
+    return subprocess.run([interpreter, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_an_interpreter_that_is_none_is_refused(tmp_path):

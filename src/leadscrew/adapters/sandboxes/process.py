@@ -17,6 +17,8 @@ from leadscrew.core.task import Limits
 from leadscrew.core.trial import Outcome
 from leadscrew.errors import InfrastructureError
 
+_LOST = 255
+"""The exit code of a process that somebody else has waited for."""
 _PATIENCE_S = 10.0
 """How long a killed tree may take to vanish before we call it our own failure."""
 
@@ -136,9 +138,13 @@ class ProcessBox:
         return reader
 
     def _reap(self) -> None:
-        _, status, used = os.wait4(self.pid, 0)
-        code = self._process.returncode = os.waitstatus_to_exitcode(status)
-        self._waited_cpu_s = used.ru_utime + used.ru_stime
+        try:
+            _, status, used = os.wait4(self.pid, 0)
+            code = os.waitstatus_to_exitcode(status)
+            self._waited_cpu_s = used.ru_utime + used.ru_stime
+        except ChildProcessError:  # a `waitpid(-1)` elsewhere in the engine's process took it
+            code = _LOST
+        self._process.returncode = code
         self._wall_s = time.monotonic() - self._started
         if self._timer is not None:
             self._timer.cancel()
