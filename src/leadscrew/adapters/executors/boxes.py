@@ -179,6 +179,7 @@ class WarmBox:
             elif "done" in line:
                 self._allow(None, None)
                 self._blame(line)
+                self.dead = self.dead or bool(line.get("last"))
                 return line, files
 
     def _blame(self, line: Line) -> None:

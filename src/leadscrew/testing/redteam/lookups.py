@@ -236,24 +236,8 @@ async def _debian_proposer(arena: Arena) -> Sighting:
 
 def made_up(count: int) -> list[dict[str, str]]:
     """Return labelled texts that no other file of the machine holds."""
-    words = [
-        "amber",
-        "brook",
-        "cedar",
-        "delta",
-        "ember",
-        "fjord",
-        "grove",
-        "heath",
-        "inlet",
-        "jetty",
-        "knoll",
-        "larch",
-        "marsh",
-        "north",
-        "ocean",
-        "plain",
-    ]
+    line = "amber brook cedar delta ember fjord grove heath inlet jetty knoll larch marsh north ocean plain"
+    words = line.split()
     rows = []
     for i in range(count):
         text = " ".join(words[(i * k + k * k) % len(words)] for k in range(3, 12))

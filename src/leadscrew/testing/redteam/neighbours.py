@@ -68,10 +68,10 @@ WAYS: dict[str, tuple[str, str, str, str, str]] = {
         "            if text: return text",
     ),
     "keyring": (
-        "a key in the keyring that all processes of a session share", "system call filter", CALL,
-        "n = C.syscall(248 if X86 else 217, b'user', mark.encode(), word.encode(), len(word), -3)\n"
+        "a key in the keyring that all processes of a user share", "system call filter", CALL,
+        "n = C.syscall(248 if X86 else 217, b'user', mark.encode(), word.encode(), len(word), -4)\n"
         "        C.syscall(250 if X86 else 219, 15, n, 6); time.sleep(2.5)",
-        "n = C.syscall(250 if X86 else 219, 10, -3, b'user', mark.encode(), 0)\n"
+        "n = C.syscall(250 if X86 else 219, 10, -4, b'user', mark.encode(), 0)\n"
         "            if n < 0: continue\n"
         "            held = ctypes.create_string_buffer(200)\n"
         "            C.syscall(250 if X86 else 219, 11, n, held, 200)\n"

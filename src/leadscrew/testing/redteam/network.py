@@ -96,6 +96,7 @@ def solve(input):
 '''
 
 RESOLVE = '''
+import os
 
 def solve(input):
     """Reach the engine's own sockets, such as one of a model gateway, by walking the file system."""
