@@ -7,11 +7,12 @@ candidate too, `full` also what happened on every instance. Nothing of the test 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from leadscrew.core.task import Instance, Split
 from leadscrew.engine import history_rows as rows
 from leadscrew.engine.folders import write_folder
 from leadscrew.errors import InfrastructureError
-from leadscrew.ports import Domain, Event, Evidence, Store
+from leadscrew.ports import Domain, Evidence, Store
 
 SUMMARY = "evolution_summary.jsonl"
 FRONTIER = "frontier_val.json"
@@ -70,11 +71,10 @@ class History:
         self._next: int | None = None
         self._skipped: list[int] = []
         self._plans = 0
-        self._marks: dict[int, dict[str, float]] = {}
-        self._timings: dict[int, dict[str, float]] = {}
         self._recent: dict[int, list[str]] = {}
         """Rows of the plans in sight, by plan; kept only where the extent is limited."""
         self._frontier_text = ""
+        self._position = ""
 
     @property
     def _limit(self) -> int | None:
@@ -85,25 +85,16 @@ class History:
 
     def update(self, archive: Archive) -> None:
         """Bring the files up to an archive or a view of it; an older view than the last one changes nothing."""
-        if self._next is None:
-            self._timings = {data["plan"]: dict(data) for _, _, data in self._store.events("timing")}
-        if self._next is None and not self._resume():
-            self._begin(archive)
-        self._catch_up(archive)
-
-    def observe(self, event: Event) -> None:
-        """Take the time of every plan, for `timing_s`. Kept as an event of the run once somebody reads the history."""
-        plan = event.data.get("number" if event.kind == "plan" else "plan")
-        if event.kind not in ("plan", "proposal", "verdict") or not isinstance(plan, int):
-            return
-        marks = self._marks.setdefault(plan, {})
-        marks[event.kind] = time.monotonic()
-        if event.kind != "verdict" or len(self._marks.pop(plan)) < 3 or self._next is None:
-            return
-        spans = {"propose": ("plan", "proposal"), "bench": ("proposal", "verdict"), "wall": ("plan", "verdict")}
-        taken = {name: round(marks[end] - marks[start], 3) for name, (start, end) in spans.items()}
-        self._timings[plan] = {"plan": plan, **taken}
-        self._store.add_event("timing", self._timings[plan])
+        with _alone(self.folder.with_name(f".{self.folder.name}.lock")):
+            if self._next is not None and self._noted() != self._position:
+                self._next = None  # another process (a bench laid out by hand) went on from here meanwhile
+            if self._next is None:
+                self._timings = {
+                    data["plan"]: dict(data) for _, _, data in self._store.events("timing")
+                } | self._timings
+            if self._next is None and not self._resume():
+                self._begin(archive)
+            self._catch_up(archive)
 
     def rebuild(self, archive: Archive) -> None:
         """Delete the folder and write it anew from the store."""
@@ -122,13 +113,14 @@ class History:
     def _catch_up(self, archive: Archive) -> None:
         if self._plans >= archive.plans_applied:
             return
+        timings = {data["plan"]: data for _, _, data in self._store.events("timing")}
         while self._plans < archive.plans_applied:
             plan, verdicts = self._next_judged(archive)
             self._plans += 1
             for n, verdict in enumerate(verdicts):
                 candidate = archive[verdict.candidate]
                 again = candidate.plan != plan
-                self._take(plan, candidate, verdict, again, self._timings.get(plan) if n == 0 and not again else None)
+                self._take(plan, candidate, verdict, again, timings.get(plan) if n == 0 and not again else None)
         self._finish(archive)
 
     def _next_judged(self, archive: Archive) -> tuple[int, Sequence[Verdict]]:
@@ -152,7 +144,7 @@ class History:
         """Continue a folder that an earlier process left whole; False if it must be rebuilt."""
         # The folder is a projection that others may have touched: whatever is odd about it is mended by writing it anew.
         try:
-            kept = json.loads((self.folder / _POSITION).read_text())
+            kept = json.loads(self._noted())
             size = (self.folder / SUMMARY).stat().st_size
             following, skipped, plans, end = kept["next"], list(kept["skipped"]), kept["plans"], kept["bytes"]
             same = kept["evidence"] == self._signature()
@@ -164,7 +156,14 @@ class History:
         # Rows after the last noted position may be torn, or would be written twice.
         os.truncate(self.folder / SUMMARY, end)
         self._next, self._skipped, self._plans = following, skipped, plans
+        self._position = self._noted()
         return True
+
+    def _noted(self) -> str:
+        try:
+            return (self.folder / _POSITION).read_text()
+        except (OSError, ValueError):
+            return ""
 
     def _signature(self) -> list[Any]:
         e = self.evidence
@@ -183,7 +182,8 @@ class History:
             "bytes": (self.folder / SUMMARY).stat().st_size,
             "evidence": self._signature(),
         }
-        _replace(self.folder / _POSITION, json.dumps(position))
+        self._position = json.dumps(position)
+        _replace(self.folder / _POSITION, self._position)
 
     # -- one candidate -------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class History:
         if again:
             row["again"] = True
         if timing is not None:
-            row["timing_s"] = {k: timing[k] for k in ("propose", "bench", "wall")}
+            row["timing_s"] = {k: timing[k] for k in ("propose", "bench", "wall") if k in timing}
         self._append(plan, row)
         if self.evidence.extent == "full":
             self._write_candidate(candidate, verdict)
@@ -289,6 +289,15 @@ class History:
             shutil.rmtree(self.folder / "candidates" / name)
         for name in sorted(wanted.keys() - there):
             self._write_candidate(wanted[name], archive.verdict(wanted[name].id))
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Keep other processes of this run from writing the same folder at the same time."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with open(lock, "a") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
 
 
 def _replace(path: Path, text: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from leadscrew.core.archive import Archive
 from leadscrew.core.program import EVERYTHING, Region
-from leadscrew.core.proposal import Edit, Judgement, Plan, Proposal, Results, Verdict
+from leadscrew.core.proposal import Candidate, Edit, Judgement, Plan, Proposal, Results, Verdict
 from leadscrew.core.trial import Evaluation
 from leadscrew.engine.bench import Layout, RunBench, Submissions, derived_rng
 from leadscrew.engine.check import CheckSettings
@@ -120,11 +120,10 @@ class Engine:
         self._resume(restore(self.store, self.domain.objectives))
         watch = asyncio.create_task(self._watch())
         try:
-            await self._decide()
+            self._decide()
             while self._flying:
                 await self._step(watch)
-                if self._inbox.stop_reason is None:
-                    await self._decide()
+                self._decide()
             return "done" if self._inbox.stop_reason is None else f"stopped: {self._inbox.stop_reason}"
         finally:
             watch.cancel()
@@ -142,7 +141,8 @@ class Engine:
         await asyncio.wait([f.task for f in self._flying.values()] + [watch], return_when=asyncio.FIRST_COMPLETED)
         if watch.done() and not watch.cancelled():
             watch.result()
-        for number in self._ready():
+        events: list[Event] = []
+        while (number := self._ready()) is not None:
             flight = self._flying[number]
             if self._halted and self._settings.order == "plan":
                 del self._flying[number]
@@ -155,28 +155,39 @@ class Engine:
                 self._inbox.stop_reason = self._inbox.stop_reason or "cancelled"
                 del self._flying[number]
             except InfrastructureError as error:
+                await self._tell(events)
                 await self._retry(flight, error)
                 return
             except BudgetReached:
+                await self._tell(events)
                 await self._drain(number)
                 raise
             else:
                 del self._flying[number]
                 self._infra_in_a_row = 0
-                await self._apply(flight, results)
+                events += self._apply(flight, results)
                 # Deciding right after each application keeps the rule exact: plan i sees the verdicts of plans <= i - W.
-                await self._decide()
+                self._decide()
+        await self._tell(events)
 
-    def _ready(self) -> list[int]:
-        """The plans that can be applied now, in order."""
+    def _ready(self) -> int | None:
+        """The plan that can be applied now, or that failed; None if there is none."""
         ended = [n for n, f in sorted(self._flying.items()) if f.task.done()]
-        if self._settings.order == "completion":
-            return ended
-        first = min(self._flying)
-        failed = [n for n in ended if self._flying[n].task.cancelled() or self._flying[n].task.exception()]
-        return [first] if first in ended else failed[:1]
+        if self._settings.order == "plan" and ended and ended[0] != min(self._flying):
+            ended = [n for n in ended if self._flying[n].task.cancelled() or self._flying[n].task.exception()]
+        return ended[0] if ended else None
 
-    async def _decide(self) -> None:
+    async def _tell(self, events: list[Event]) -> None:
+        """Wait until what happened is durable, then tell it."""
+        if events:
+            await self._committer.durable()
+        for event in events:
+            self._observe(event)
+            if event.kind == "verdict":
+                _check_founders(event.data["plan"], event.data["candidates"])
+        events.clear()
+
+    def _decide(self) -> None:
         """Decide and start plans while there is room for one more in flight."""
         while self._inbox.stop_reason is None and not self._halted:
             window = 1 if self.archive.plans_applied == 0 else self._settings.plans_in_flight
@@ -195,7 +206,6 @@ class Engine:
                 plan = replace(plan, region=self._region)
             stored = StoredPlan(self._next, plan, self.archive.plans_applied, origin)
             self.store.add_plan(stored)
-            await self._committer.durable()
             self._start(stored, view, self._ordinals)
             self._next += 1
             self._ordinals += origin == "method"
@@ -209,9 +219,14 @@ class Engine:
         return len(self._submissions) > taking
 
     def _start(self, stored: StoredPlan, view: Archive, ordinal: int) -> None:
-        task = asyncio.create_task(self._workshop.carry_out(stored, view))
+        task = asyncio.create_task(self._carry_out(stored, view))
         self._flying[stored.number] = _Flight(stored, view, ordinal, task)
         self._observe(Event("plan", {"number": stored.number, "plan": stored.plan, "origin": stored.origin}))
+
+    async def _carry_out(self, stored: StoredPlan, view: Archive) -> Results:
+        # The decision, and the verdicts it was made on, are durable before anything is done about them.
+        await self._committer.durable()
+        return await self._workshop.carry_out(stored, view)
 
     def _resume(self, state: Restored) -> None:
         self.archive = state.archive
@@ -223,7 +238,8 @@ class Engine:
 
     # -- applying ------------------------------------------------------------------------------
 
-    async def _apply(self, flight: _Flight, results: Results) -> None:
+    def _apply(self, flight: _Flight, results: Results) -> list[Event]:
+        """Judge a plan, write the judgement, and return what is to be told once it is durable."""
         number, plan = flight.stored.number, flight.stored.plan
         judgement = self.method.judge(self.archive, flight.ordinal, plan, results)
         judged = {v.candidate for v in judgement.verdicts}
@@ -238,7 +254,6 @@ class Engine:
         timing = self._workshop.timings.pop(number, None)
         if timing is not None:
             self.store.add_event("timing", {"plan": number, **timing})
-        await self._committer.durable()
         for candidate in results.candidates:
             self.archive.add(candidate)
         for verdict in judgement.verdicts:
@@ -246,14 +261,12 @@ class Engine:
         for record in judgement.records:
             self.archive.remember(record)
         self.archive.plan_applied()
-        for candidate in results.candidates:
-            self._observe(Event("candidate", {"candidate": candidate, "verdict": self.archive.verdict(candidate.id)}))
-        self._observe(Event("verdict", {"plan": number, "judgement": judgement, "archive": self.archive}))
-        if plan == Edit("found") and not any(c.status == "evaluated" for c in results.candidates):
-            reasons = "; ".join(f"{c.name or c.id}: {c.reason}" for c in results.candidates[:3])
-            raise ProgramError(
-                f"none of the programs to start from could be evaluated, so there is nothing to improve. {reasons}"
-            )
+        told = [
+            Event("candidate", {"candidate": candidate, "verdict": self.archive.verdict(candidate.id)})
+            for candidate in results.candidates
+        ]
+        data = {"plan": number, "judgement": judgement, "archive": self.archive, "candidates": results.candidates}
+        return [*told, Event("verdict", data)]
 
     async def _retry(self, flight: _Flight, error: InfrastructureError) -> None:
         """Start a plan again that failed for our own reasons: it costs no iteration and harms no parent."""
@@ -280,7 +293,7 @@ class Engine:
             await asyncio.wait([flight.task])
             whole = not flight.task.cancelled() and flight.task.exception() is None
             if whole and (first < number or self._settings.order == "completion"):
-                await self._apply(flight, flight.task.result())
+                await self._tell(self._apply(flight, flight.task.result()))
 
     async def _abandon(self) -> None:
         """Cancel what is in flight and wait for it, so that every finished trial is stored and no box is left."""
@@ -308,6 +321,14 @@ class Engine:
             self.meter.check_clock()
             left = self.meter.seconds_left
             await asyncio.sleep(0.25 if left is None else max(0.01, min(0.25, left)))
+
+
+def _check_founders(plan: int, candidates: Sequence[Candidate]) -> None:
+    if plan == 0 and not any(c.status == "evaluated" for c in candidates):
+        reasons = "; ".join(f"{c.name or c.id}: {c.reason}" for c in candidates[:3])
+        raise ProgramError(
+            f"none of the programs to start from could be evaluated, so there is nothing to improve. {reasons}"
+        )
 
 
 def _numbers(evaluation: Evaluation) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -63,6 +64,8 @@ class Recorder:
             judged = await self._scorer.score(due.instance, answer, graded)
             if isinstance(judged, str):
                 outcome, message = Outcome.BAD_OUTPUT, judged
+            elif not math.isfinite(judged.value) or not all(map(math.isfinite, judged.costs.values())):
+                outcome, message = Outcome.BAD_OUTPUT, f"the scorer made no finite number of it: {judged.value!r}"
             else:
                 score = judged
         return Trial(
