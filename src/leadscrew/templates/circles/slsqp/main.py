@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 import time
+import types
 from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads would only burn the CPU time of matrices this small
+if importlib.util.find_spec("pydoc") is None:
+    # SciPy asks for it when it is imported; a box has no documentation and may lack its reader.
+    sys.modules["pydoc"] = types.ModuleType("pydoc")
+    sys.modules["pydoc"].getdoc = lambda thing: ""  # type: ignore[attr-defined]
 
 import numpy as np
 from scipy.optimize import minimize
