@@ -37,8 +37,8 @@ async def main():
     told["oom"] = await breaks(sandbox, "b = [bytearray(1 << 20) for _ in range(150)]; import time; time.sleep(600)",
                                memory_mb=100)
     told["cpu"] = await breaks(sandbox, "import os; os.fork()\\nwhile True: pass", cpu_s=0.3, load_s=0)
-    told["processes"] = await breaks(sandbox, "import os, time\\nfor _ in range(40):\\n  os.fork() or time.sleep(600)\\n",
-                                     processes=10)
+    bomb = "import os, time\\nfor _ in range(40):\\n  os.fork() or time.sleep(600)\\ntime.sleep(600)"
+    told["processes"] = await breaks(sandbox, bomb, processes=10)
     await sandbox.close()
     print(json.dumps(told))
 
