@@ -153,7 +153,7 @@ class Assembly:
             region=region if region != Region() else EVERYTHING,
             unseal=self.unseal,
             layout=lambda bench, folder: lay_out(history, bench, folder),
-            observe=_all_of([self.observe, history.observe]),
+            observe=self.observe,
         )
 
     def unseal(self, message: Message, bench: RunBench) -> Sequence[Proposal]:

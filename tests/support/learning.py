@@ -156,7 +156,6 @@ class Workshop:
         )
 
     def _seen(self, event: Event) -> None:
-        self.history.observe(event)
         if event.kind == "verdict":
             self.history.update(self.engine.archive)
 

@@ -88,10 +88,6 @@ class History:
         with _alone(self.folder.with_name(f".{self.folder.name}.lock")):
             if self._next is not None and self._noted() != self._position:
                 self._next = None  # another process (a bench laid out by hand) went on from here meanwhile
-            if self._next is None:
-                self._timings = {
-                    data["plan"]: dict(data) for _, _, data in self._store.events("timing")
-                } | self._timings
             if self._next is None and not self._resume():
                 self._begin(archive)
             self._catch_up(archive)
