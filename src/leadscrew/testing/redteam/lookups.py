@@ -146,8 +146,13 @@ async def look(arena: Arena, domain: Domain, sources: Sequence[str], program: st
     return Sighting(bool(gold), f"{len(gold)} golds found with {len(sought)} texts")
 
 
-async def look_from_proposer(arena: Arena, domain: Domain, sources: Sequence[str], suffixes: str) -> Sighting:
-    """Have a proposer's box, which shows the host's tools, look val gold up."""
+async def look_from_proposer(
+    arena: Arena, domain: Domain, sources: Sequence[str], suffixes: str, *, by_path: bool = False
+) -> Sighting:
+    """Have a proposer's box, which shows the host's tools, look val gold up.
+
+    Where the gold is the name of the file (`by_path`), finding the text elsewhere tells nothing.
+    """
     sought = needles(domain.instances("val"), sources)
     if not sought:
         return NOTHING_TO_SEEK
@@ -156,15 +161,19 @@ async def look_from_proposer(arena: Arena, domain: Domain, sources: Sequence[str
     places = " ".join("'" + place + "'" for place in sources)
     script = (
         f"find {places} /usr /py /site /var /etc /home /root /opt -xdev -type f \\( {names} \\) -size -64M -print0"
-        f" 2>/dev/null | xargs -0 grep -lF {quoted} 2>/dev/null; echo searched"
+        f" 2>/dev/null | xargs -0 grep -aHoF {quoted} 2>/dev/null; echo searched"
     )
     off = shows(*dict.fromkeys(n.file for n in sought))
     output = await arena.shell(script, off=off, masks=domain.masks(), seconds=60)
-    found = [line for line in output.splitlines() if line.startswith("/")]
-    # A file that holds any of the texts is enough: its path or the line beside it tells the label.
     if "searched" not in output:
         return Sighting(True, "the search did not come to its end, so it proves nothing")
-    return Sighting(bool(found), f"{len(found)} files with val inputs, {found[:2]}")
+    found = set()
+    for line in output.splitlines():
+        path, _, text = line.partition(":")
+        for needle in sought:
+            if needle.fragment == text and (not by_path or needle.gold in path.replace(".", "/").split("/")):
+                found.add(path)
+    return Sighting(bool(found), f"{len(found)} files tell gold, {sorted(found)[:2]}")
 
 
 # -- the built-in domains ----------------------------------------------------------------------------
@@ -191,7 +200,7 @@ async def _docstrings_getdoc(arena: Arena) -> Sighting:
 
 
 async def _docstrings_proposer(arena: Arena) -> Sighting:
-    return await look_from_proposer(arena, docstrings(), _library(), "*.py *.pyc")
+    return await look_from_proposer(arena, docstrings(), _library(), "*.py *.pyc", by_path=True)
 
 
 async def _docstrings_cache(arena: Arena) -> Sighting:
@@ -241,7 +250,7 @@ def made_up(count: int) -> list[dict[str, str]]:
     rows = []
     for i in range(count):
         text = " ".join(words[(i * k + k * k) % len(words)] for k in range(3, 12))
-        rows.append({"input": f"note {i}: {text}", "target": f"label-{words[(i * 7) % 5]}"})
+        rows.append({"text": f"note {i}: {text}", "label": f"label-{words[(i * 7) % 5]}"})
     return rows
 
 
@@ -283,7 +292,9 @@ async def _packing(arena: Arena) -> Sighting:
 
 
 def _attack(name: str, about: str, defence: str, strike: Any, obstacle: Callable[[], str] = lambda: "") -> Attack:
-    return Attack(f"lookup/{name}", "lookup", about, defence, strike, obstacle, slow="proposer" in name)
+    return Attack(
+        f"lookup/{name}", "lookup", about, defence, strike, obstacle, slow="proposer" in name or "debian" in name
+    )
 
 
 ATTACKS = (
