@@ -300,6 +300,22 @@ for line in sys.stdin:
             assert first.answer.value == 0
             assert [r.answer.value for r in await run(executor, job(GOOD))] == [2, 3]
 
+    async def test_a_caller_that_stops_asking_stops_the_job(self) -> None:
+        async with aclosing_executor(await self.make(1)) as executor:
+            started: list[str] = []
+
+            async def steps(key: str, action: Any) -> tuple[Any, bool]:
+                started.append(key)
+                return 0, action is not None
+
+            source = "class Agent:\n    def act(self, observation):\n        return 1\n"
+            many = job(source, range(50), interface=Interface("act"))
+            async with aclosing(executor.run(many, steps)) as replies:  # type: ignore[type-var]
+                await anext(aiter(replies))
+                await run(executor, job(GOOD, range(20)))
+                assert len(set(started)) <= 10, "only a few trials run ahead"
+                assert len([reply async for reply in replies]) == 49
+
     async def test_small_jobs_are_not_kept_waiting_by_a_large_one(self) -> None:
         async with aclosing_executor(await self.make(1)) as executor:
             large = asyncio.ensure_future(run(executor, job(GOOD, range(400))))

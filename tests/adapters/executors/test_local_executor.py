@@ -2,14 +2,62 @@
 
 from __future__ import annotations
 
-from leadscrew.adapters.executors import LocalExecutor
+import pytest
+
+from leadscrew.adapters.executors import LocalExecutor, local
 from leadscrew.adapters.sandboxes import choose
-from leadscrew.ports import Executor
-from leadscrew.testing.executor import ExecutorSuite
+from leadscrew.core.task import Interface
+from leadscrew.ports import BoxReply, Executor, Item
+from leadscrew.testing.executor import LEARNER, ExecutorSuite, job, run
 
 _SANDBOX = choose("bubblewrap")
+SPIN = "def solve(input):\n    n = 0\n    for i in range(input):\n        n += i\n    return n\n"
 
 
 class TestLocalExecutor(ExecutorSuite):
     async def make(self, workers: int) -> Executor:
         return LocalExecutor(_SANDBOX, workers)
+
+
+async def _boxes(executor: LocalExecutor, made: object) -> tuple[int, list[BoxReply]]:
+    """Run a job; return how many boxes were open at most, and the replies."""
+    most, replies = 0, []
+    async for reply in executor.run(made):  # type: ignore[arg-type]
+        replies.append(reply)
+        most = max(most, len(_SANDBOX._boxes))  # type: ignore[attr-defined]
+    return most, replies
+
+
+async def test_a_large_job_spreads_over_idle_workers_and_a_small_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = LocalExecutor(_SANDBOX, 2, spares=0)
+    try:
+        monkeypatch.setattr(local, "WORTH_IT", 1e9)  # what is large depends on the machine
+        small, _ = await _boxes(executor, job(SPIN, [500_000] * 20))
+        monkeypatch.setattr(local, "WORTH_IT", 0.0)
+        large, replies = await _boxes(executor, job(SPIN, [500_000] * 60))
+    finally:
+        await executor.close()
+    assert small == 1
+    assert large == 2
+    assert {r.answer.value for r in replies} == {sum(range(500_000))}
+
+
+async def test_a_learner_is_taught_once_per_data_set_and_reports_each_train_item_once() -> None:
+    executor = LocalExecutor(_SANDBOX, 3, spares=0)
+    train = tuple(Item(f"{d}{n}", n, d, d) for d in "ab" for n in range(3))
+    try:
+        replies = await run(executor, job(LEARNER, [1] * 30, interface=Interface("predict"), train=train))
+    finally:
+        await executor.close()
+    # The trials belong to "main", for which there is nothing to learn.
+    assert sorted(r.key for r in replies if r.train) == [i.id for i in train]
+    assert {r.answer.value for r in replies if not r.train} == {None}
+
+
+async def test_load_failures_cost_a_trial_each_and_the_time_they_took() -> None:
+    executor = LocalExecutor(_SANDBOX, 1, spares=0)
+    try:
+        replies = await run(executor, job("1 / 0\n", [1, 2]))
+    finally:
+        await executor.close()
+    assert [r.spend.trials for r in replies] == [1, 1]

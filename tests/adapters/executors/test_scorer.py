@@ -197,8 +197,12 @@ async def test_grading_and_sessions_of_environments() -> None:
         assert [await scorer.step(ONE, "a", 1, False) for _ in range(3)] == [(1, False), (2, False), (3, True)]
         assert await scorer.step(ONE, "b", "north", False) == (None, True)
         assert [await scorer.result("a"), await scorer.result("b")] == [3, 0]
+        assert await scorer.result("a") is None, "it ended already"
+        assert await scorer.result("never begun") is None
+        await scorer.step(ONE, "c", None, True)
+        await scorer.restart()
         with pytest.raises(InfrastructureError):
-            await scorer.result("a")
+            await scorer.result("c")
 
 
 async def test_it_holds_no_lock_or_store_and_keeps_off_our_output(

@@ -259,6 +259,10 @@ class WarmBox:
                 await self._ended()
             self._seen += len(data)
             self._buffer += data
+            last = self._buffer.rfind(b"\n") if b"\n" in data else -1
+            if last >= 0 and self._buffer.find(nonce, 0, last) < 0:
+                del self._buffer[: last + 1]  # a flood of lines that are none of ours
+                self._scanned = 0
 
     async def _ended(self) -> NoReturn:
         try:

@@ -47,6 +47,29 @@ class _Group:
         return len(self.pending) * max(seen, default=0.0)
 
 
+class _Replies:
+    """Replies on their way to the caller, and `room` for trials to run ahead of it."""
+
+    def __init__(self, ahead: int) -> None:
+        self.room = asyncio.Semaphore(ahead)
+        self._queue: asyncio.Queue[tuple[BoxReply | None, bool]] = asyncio.Queue()
+
+    def put(self, reply: BoxReply, *, held: bool = False) -> None:
+        """Add a reply; `held` tells that its trial took some of the room."""
+        self._queue.put_nowait((reply, held))
+
+    def end(self) -> None:
+        """No further reply will come."""
+        self._queue.put_nowait((None, False))
+
+    async def get(self) -> BoxReply | None:
+        """Return the next reply, None at the end."""
+        reply, held = await self._queue.get()
+        if held:
+            self.room.release()
+        return reply
+
+
 class LocalExecutor:
     """Runs jobs in boxes of `sandbox`, `workers` at once. Implements `leadscrew.ports.Executor`.
 
@@ -79,13 +102,14 @@ class LocalExecutor:
     async def run(self, job: Job, steps: Steps | None = None) -> AsyncIterator[BoxReply]:
         """Yield one reply per trial, and per train item of an online learner, as they finish.
 
-        Leaving the iteration early kills the job's boxes.
+        Trials run at most `workers + 1` ahead of what was taken, so a caller that stops asking stops the job. Leaving the
+        iteration early kills its boxes.
         """
-        queue: asyncio.Queue[BoxReply | None] = asyncio.Queue()
-        task = asyncio.get_running_loop().create_task(self._job(job, steps, queue))
+        out = _Replies(ahead=self.workers + 1)
+        task = asyncio.get_running_loop().create_task(self._job(job, steps, out))
         self._jobs.add(task)
         try:
-            while (reply := await queue.get()) is not None:
+            while (reply := await out.get()) is not None:
                 yield reply
             await task
         finally:
@@ -105,17 +129,17 @@ class LocalExecutor:
 
     # -- jobs ----------------------------------------------------------------------------------
 
-    async def _job(self, job: Job, steps: Steps | None, queue: asyncio.Queue[BoxReply | None]) -> None:
+    async def _job(self, job: Job, steps: Steps | None, out: _Replies) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for group in _groups(job):
-                    tasks.create_task(self._group(job, group, steps, queue))
+                    tasks.create_task(self._group(job, group, steps, out))
         finally:
-            queue.put_nowait(None)
+            out.end()
 
-    async def _group(self, job: Job, group: _Group, steps: Steps | None, queue: asyncio.Queue[BoxReply | None]) -> None:
+    async def _group(self, job: Job, group: _Group, steps: Steps | None, out: _Replies) -> None:
         """Run the trials of a group in one lane, and in more while workers are idle and it pays."""
-        lanes = {asyncio.ensure_future(self._lane(job, group, steps, queue))}
+        lanes = {asyncio.ensure_future(self._lane(job, group, steps, out))}
         try:
             while lanes:
                 done, lanes = await asyncio.wait(lanes, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
@@ -124,14 +148,15 @@ class LocalExecutor:
                 # Learning with a model twice would be paid twice.
                 paid = bool(job.endpoint and group.train)
                 worth = group.fresh or group.left_s() > WORTH_IT * group.load_s
-                if group.loaded and group.pending and not paid and worth and not self._slots.locked():
-                    lanes.add(asyncio.ensure_future(self._lane(job, group, steps, queue)))
+                idle = len(lanes) < self.workers and not self._slots.locked() and not out.room.locked()
+                if group.loaded and group.pending and idle and worth and not paid:
+                    lanes.add(asyncio.ensure_future(self._lane(job, group, steps, out)))
         finally:
             for lane in lanes:
                 lane.cancel()
             await asyncio.gather(*lanes, return_exceptions=True)
 
-    async def _lane(self, job: Job, group: _Group, steps: Steps | None, queue: asyncio.Queue[BoxReply | None]) -> None:
+    async def _lane(self, job: Job, group: _Group, steps: Steps | None, out: _Replies) -> None:
         """Take boxes one after the other and run trials in them until none waits."""
         first = True
         while group.pending or (first and group.reported < len(group.train) and not group.loaded):
@@ -141,34 +166,36 @@ class LocalExecutor:
                 async with self._slots:
                     began = time.monotonic()
                     box = await self._pool.take(job)
-                    outcome, message, load_cpu = await self._load(job, group, box, queue)
+                    outcome, message, load_cpu = await self._load(job, group, box, out)
                 group.load_s = time.monotonic() - began
                 if outcome is not Outcome.OK:
-                    self._give_up(job, group, outcome, message, queue, load_cpu)
+                    self._give_up(job, group, outcome, message, out, load_cpu)
                     continue
                 group.loaded = True
                 while group.pending and not box.dead:
+                    await out.room.acquire()
                     async with self._slots:
                         if not group.pending:
+                            out.room.release()
                             break
                         reply = await self._trial(job, group, box, group.pending.popleft(), steps, load_cpu)
                     load_cpu = 0
-                    queue.put_nowait(reply)
+                    out.put(reply, held=True)
                     if group.fresh:
                         break
             except (LeadscrewError, OSError) as error:
-                self._give_up(job, group, Outcome.INFRA, f"{type(error).__name__}: {error}", queue)
+                self._give_up(job, group, Outcome.INFRA, f"{type(error).__name__}: {error}", out)
             finally:
                 if box is not None:
                     self._pool.release(box)
 
     async def _load(
-        self, job: Job, group: _Group, box: WarmBox, queue: asyncio.Queue[BoxReply | None]
+        self, job: Job, group: _Group, box: WarmBox, out: _Replies
     ) -> tuple[Outcome, str, int]:
         def item(index: int, line: Line) -> None:
             if index == group.reported:
                 group.reported += 1
-                queue.put_nowait(reply_of(group.train[index].id, line, {}, job.interface, train=True))
+                out.put(reply_of(group.train[index].id, line, {}, job.interface, train=True))
 
         outcome, message, cpu_ms, shared = await box.load(job, group.train, item)
         # Learning with a model in every box would be paid every time.
@@ -203,19 +230,19 @@ class LocalExecutor:
         group: _Group,
         outcome: Outcome,
         message: str,
-        queue: asyncio.Queue[BoxReply | None],
+        out: _Replies,
         load_cpu_ms: int = 0,
     ) -> None:
         """The program cannot be brought up: every train item and trial that waits gets this outcome."""
         if job.interface.operation == "predict" and job.interface.mode == "online":
             for item in group.train[group.reported :]:
-                queue.put_nowait(BoxReply(item.id, outcome, message=message, train=True))
+                out.put(BoxReply(item.id, outcome, message=message, train=True))
         group.reported = len(group.train)
         # Once it was up, only the trial at hand is lost: another box may succeed again.
         count = 1 if group.loaded and group.pending else len(group.pending)
         spend = Spend() if outcome is Outcome.INFRA else Spend(trials=1, cpu_ms=load_cpu_ms)
         for _ in range(count):
-            queue.put_nowait(BoxReply(group.pending.popleft().key, outcome, message=message, spend=spend))
+            out.put(BoxReply(group.pending.popleft().key, outcome, message=message, spend=spend))
             spend = replace(spend, cpu_ms=0)
 
 

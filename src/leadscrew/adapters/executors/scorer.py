@@ -59,6 +59,7 @@ class ProcessScorer:
         self._timer: asyncio.TimerHandle | None = None
         self._last_reply = 0.0
         self._revival: asyncio.Task[None] | None = None
+        self._sessions: set[str] = set()
         self._closed = False
 
     # -- the port ------------------------------------------------------------------------------
@@ -80,13 +81,18 @@ class ProcessScorer:
 
     async def step(self, instance: Instance, session: str, action: Any, first: bool) -> tuple[Any, bool]:
         """Drive the environment of an `act` instance; returns the observation and whether the episode is over."""
+        if first:
+            self._sessions.add(session)
         try:
             return cast("tuple[Any, bool]", await self._ask("step", (instance, session, action, first)))
         except _Hung:
             raise InfrastructureError(f"the environment of {instance.id!r} took over {self.wall_s:g} s") from None
 
     async def result(self, session: str) -> Any:
-        """End an `act` session and return its result."""
+        """End an `act` session and return its result; None for one that never began."""
+        if session not in self._sessions:
+            return None
+        self._sessions.discard(session)
         try:
             return await self._ask("result", (session,))
         except _Hung:
