@@ -15,7 +15,7 @@ from typing import Any
 from leadscrew.core.program import File, Program
 from leadscrew.core.proposal import Candidate, Edit
 from leadscrew.errors import NotFoundError, RefusedError, UsageError
-from leadscrew.report.reading import Reading, is_running, reading, run_folder
+from leadscrew.report.reading import Reading, held, is_running, reading, run_folder
 
 PENDING = "pending_eval.json"
 
@@ -113,10 +113,9 @@ def _decide(run: str | Path, kind: str, candidate: str, reason: str, text: str) 
     with reading(run) as r:
         _check_open(r)
         chosen: Candidate = r.candidate(candidate)
-        if chosen.status != "held":
-            raise RefusedError(
-                f"candidate {candidate} is not held (it is {chosen.status}), so there is nothing to decide."
-            )
+        if chosen.id not in held(r):
+            state = "decided on already" if chosen.status == "held" else chosen.status
+            raise RefusedError(f"candidate {candidate} is not held (it is {state}), so there is nothing to decide.")
         folder = r.folder
     return _post(folder, kind, {"candidate": candidate, "text": reason}, text)
 

@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _handler(args.handler)(args)
     except LeadscrewError as error:
-        print(f"leadscrew: {error}", file=sys.stderr)
+        print(f"leadscrew: {_brief(str(error))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         sys.stderr.close()
@@ -32,6 +32,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("leadscrew: interrupted; everything that was finished is stored.", file=sys.stderr)
         return 130
+
+
+def _brief(text: str) -> str:
+    """A message without the tracebacks in it: what was raised last, and where it began."""
+    head, mark, rest = text.partition("Traceback (most recent call last):")
+    if not mark:
+        return text
+    import re
+
+    frames = re.findall(r'^  File "([^"]+)", line (\d+)', rest.partition(mark)[0], re.MULTILINE)
+    where = f" ({frames[-1][0]}, line {frames[-1][1]})" if frames else ""
+    return f"{head.rstrip()} {rest.rstrip().splitlines()[-1].strip()}{where}"
 
 
 def _handler(name: str) -> Callable[[argparse.Namespace], int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from leadscrew.cli.output import number, print_json
-from leadscrew.errors import ConfigError, PausedError
+from leadscrew.errors import ConfigError, PausedError, ProgramError
 
 
 def demo(args: argparse.Namespace) -> int:
@@ -58,8 +58,11 @@ def run(args: argparse.Namespace) -> int:
         print_json(expected) if args.json else print(estimate_text(expected))
         return 0
     print(estimate_text(expected), file=sys.stderr)
-    with _watch(args) as observer:
-        result = runs.run(config, observers=(observer,), domain=domain)
+    try:
+        with _watch(args) as observer:
+            result = runs.run(config, observers=(observer,), domain=domain)
+    except ProgramError as error:
+        raise ProgramError(f"{str(error).rstrip('.')}.{_first_failure(config.out)}", path=error.path) from error
     return _finish(result, args)
 
 
@@ -104,6 +107,21 @@ def fork(args: argparse.Namespace) -> int:
     else:
         print(f"forked to {folder}\nnext: leadscrew resume {folder}")
     return 0
+
+
+def _first_failure(folder: Path) -> str:
+    """What went wrong on the first example, where the programs to start from failed in their trials."""
+    from leadscrew.report import views
+
+    if not (folder / "run.db").is_file():
+        return ""
+    rows = [row for row in views.trials(folder, "seed") if row["message"]]
+    if not rows:
+        return " Mend it, then run again with another --out."
+    what = " ".join(str(rows[0]["message"]).split())[:300]
+    return (
+        f" The first of them: {rows[0]['outcome']}: {what}. More: leadscrew trace {folder} seed {rows[0]['instance']}"
+    )
 
 
 # -- shared --------------------------------------------------------------------------------------
@@ -162,10 +180,13 @@ def _say(result: Any, certificate: Mapping[str, Any] | None, args: argparse.Name
     if certificate is not None:
         _print_certificate(certificate, args)
     print(f"run        {result.folder}")
-    print(
-        f"champion   {result.champion or '(none yet)'}, {number(result.value)} on val, "
-        f"of {result.candidates} candidates"
-    )
+    if not result.champion:
+        why = result.stopped or "no program could be evaluated"
+        print(f"champion   none: {why}\nlook       leadscrew tree {result.folder}")
+        if result.stopped:
+            print(f"go on      leadscrew resume {result.folder}")
+        return
+    print(f"champion   {result.champion}, {number(result.value)} on val, of {result.candidates} candidates")
     if result.stopped:
         print(f"stopped    {result.stopped}")
         print(f"go on      leadscrew resume {result.folder}")

@@ -61,6 +61,8 @@ class Progress:
             archive: Archive | None = data.get("archive")
             if archive is not None:
                 self.plans = archive.plans_applied
+                if self.total is not None:
+                    self.total = max(self.total, self.plans)  # submissions come on top of what the method asks for
                 self.best = archive.champion
                 if self.start is None:
                     self.start = archive.champion

@@ -74,6 +74,13 @@ def reading(path: str | Path) -> Iterator[Reading]:
         store.close()
 
 
+def held(r: Reading) -> list[str]:
+    """Return the ids of the candidates that wait for a person's decision."""
+    decided = {str(data.get("candidate", "")) for _, _, data in r.store.events("reject")}
+    decided |= {e.source for c in r.archive for e in c.edges if e.detail.get("approved")}
+    return [c.id for c in r.archive if c.status == "held" and c.id not in decided]
+
+
 def objectives(store: Store) -> tuple[Objective, ...]:
     """Return the objectives that the run recorded when it began."""
     for _, _, data in store.events():

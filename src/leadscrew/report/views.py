@@ -14,7 +14,7 @@ from leadscrew.core.proposal import Candidate, Edit
 from leadscrew.core.trial import Evaluation, Trial
 from leadscrew.errors import NotFoundError
 from leadscrew.report.numbers import spread
-from leadscrew.report.reading import Reading, is_running, reading
+from leadscrew.report.reading import Reading, held, is_running, reading
 
 LOG_SHOWN = 4000
 
@@ -47,7 +47,7 @@ def status(run: str | Path) -> dict[str, Any]:
             "champion": _headline(archive.champion),
             "baseline": _headline(_best_founder(r)),
             "frontier": [c.id for c in archive.frontier()],
-            "held": [c.id for c in archive if c.status == "held"],
+            "held": held(r),
             "benches": [str(b) for b in _open_benches(r, {p.number for p in plans} - judged)],
             "spend": r.store.spend().to_json(),
             "seconds": max(sittings, default=0.0),
