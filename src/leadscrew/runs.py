@@ -17,7 +17,6 @@ from typing import Any
 
 from leadscrew import config as configuration
 from leadscrew import wire
-from leadscrew.adapters.stores.sqlite import SQLiteStore
 from leadscrew.config import Config
 from leadscrew.core.budget import Caps
 from leadscrew.core.program import Program
@@ -81,9 +80,7 @@ def run(
     with _begun(folder):
         sandbox, report = wire.start_sandbox(config, folder)
         prepared = wire.prepare(domain, _mounted(sandbox, domain))
-        store = SQLiteStore.create(
-            folder, config=configuration.to_dict(config), seed=config.run.seed, record_kinds=method.record_kinds
-        )
+        store = wire.create_store(folder, config, method)
     try:
         _begin(store, config, program, wire.prepared_event(prepared, domain))
         assembly = wire.assemble(config, domain, method, store, sandbox, report, observers, config.caps)
@@ -119,10 +116,8 @@ def finalize(
     from leadscrew.report.certificate import certificate_text
 
     folder = Path(folder)
-    with _opened(folder, domain, observers, None) as (assembly, prepared):
+    with _opened(folder, domain, observers, None, check=_check_not_closed) as (assembly, prepared):
         store = assembly.store
-        if closed(store):
-            raise SealedError(f"the run in {str(folder)!r} is closed; its certificate is {folder / 'certificate.json'}.")
         created = next(data for _, _, data in store.events("created"))
         finals = Finals(
             run_id=str(created["run"]),
@@ -169,7 +164,7 @@ def fork(folder: str | os.PathLike[str], out: str | os.PathLike[str], changes: M
     source, out = Path(folder), Path(out)
     if (out / "run.db").exists():
         raise RefusedError(f"there is a run in {str(out)!r} already; name another folder for the fork.")
-    store = SQLiteStore.open(source, readonly=True)
+    store = wire.open_store(source)
     try:
         config = configuration.changed(
             configuration.config_from(dict(store.config), source), {**changes, "run.out": str(out.resolve())}
@@ -181,9 +176,7 @@ def fork(folder: str | os.PathLike[str], out: str | os.PathLike[str], changes: M
         origin = next(data for _, _, data in store.events("created"))["run"]
     finally:
         store.close()
-    made = SQLiteStore.create(
-        out, config=configuration.to_dict(config), seed=config.run.seed, record_kinds=method.record_kinds
-    )
+    made = wire.create_store(out, config, method)
     try:
         _begin(made, config, seed, None, forked_from=origin)
     finally:
@@ -241,11 +234,11 @@ def demo(out: str | os.PathLike[str], seed: int = 0, *, observers: Sequence[Obse
 def verify(folder: str | os.PathLike[str]) -> dict[str, Any]:
     """Re-check every row, file and link of a run; raises `TamperedError` that names the first alteration."""
     folder = Path(folder)
-    store = SQLiteStore.open(folder, readonly=True)
+    store = wire.open_store(folder)
     try:
+        certificate = folder / "certificate.json"
         links = store.verify()
         found = {"links": links, "chain_head": store.chain_head(), "archive_digest": store.archive_digest()}
-        certificate = folder / "certificate.json"
         if certificate.exists():
             from leadscrew.report.certificate import check_certificate
 
@@ -272,7 +265,7 @@ def _objectives(domain: Domain) -> list[dict[str, Any]]:
 
 
 def _begin(
-    store: SQLiteStore, config: Config, program: Program | None, prepared: Mapping[str, Any] | None, **more: Any
+    store: wire.RunStore, config: Config, program: Program | None, prepared: Mapping[str, Any] | None, **more: Any
 ) -> None:
     """Write down, in one commit, who the run is and what it starts from. Without it a run was never begun."""
     (store.path / "config.toml").write_text(configuration.to_toml(config), encoding="utf-8")
@@ -288,7 +281,7 @@ def _program(config: Config, given: Program | None) -> Program | None:
     return read_folder(config.program.path) if given is None and config.program.path else given
 
 
-def _seed(store: SQLiteStore) -> Program | None:
+def _seed(store: wire.RunStore) -> Program | None:
     return next((store.program(str(data["program"])) for _, _, data in store.events("seed")), None)
 
 
@@ -334,14 +327,12 @@ def _go_on(
     program: Program | None,
     proposer: Proposer | None,
 ) -> RunResult:
-    with _opened(folder, domain, observers, caps, program) as (assembly, _):
-        unfinished = opened(assembly.store) and not closed(assembly.store)
-        if not unfinished:
-            check_evolvable(assembly.store)
+    with _opened(folder, domain, observers, caps, program, check=_check_resumable) as (assembly, _):
+        if not opened(assembly.store):
             return _search(assembly, _seed(assembly.store), proposer)
         asyncio.run(assembly.close())
     certificate = finalize(folder, observers=observers, domain=domain)
-    store = SQLiteStore.open(folder, readonly=True)
+    store = wire.open_store(folder)
     try:
         champion = certificate["champion"]
         program = store.program(champion["program"])
@@ -359,11 +350,13 @@ def _opened(
     observers: Sequence[Observer],
     caps: Caps | None,
     program: Program | None = None,
+    *,
+    check: Callable[[wire.RunStore], None],
 ) -> Iterator[tuple[wire.Assembly, wire.Prepared]]:
-    """Open a stored run as its writer and put it together again."""
+    """Open a stored run as its writer and put it together again, if `check` lets it pass."""
     if not (folder / "run.db").exists():
         raise NotFoundError(f"there is no run in {str(folder)!r}.", name=str(folder))
-    peek = SQLiteStore.open(folder, readonly=True)
+    peek = wire.open_store(folder)
     config = configuration.config_from(dict(peek.config), folder)
     peek.close()
     if domain is None and config.domain.name == "function":
@@ -372,8 +365,9 @@ def _opened(
         )
     domain = domain or load_domain(config)
     method = load_method(config)
-    store = SQLiteStore.open(folder, record_kinds=method.record_kinds)
+    store = wire.open_store(folder, readonly=False, method=method)
     try:
+        check(store)
         sandbox, report = wire.start_sandbox(config, folder)
         prepared = wire.prepare(domain, _mounted(sandbox, domain))
         wire.check_same_data(store, prepared, domain.scorer_digest())
@@ -389,7 +383,18 @@ def _opened(
         shutil.rmtree(folder / "tmp", ignore_errors=True)
 
 
-def _raised(store: SQLiteStore, configured: Caps, given: Caps | None) -> Caps:
+def _check_not_closed(store: wire.RunStore) -> None:
+    if closed(store):
+        raise SealedError(f"the run in {str(store.path)!r} is closed; see its certificate.json.")
+
+
+def _check_resumable(store: wire.RunStore) -> None:
+    # Opened but not closed: the finalize that was cut short goes on.
+    if not opened(store) or closed(store):
+        check_evolvable(store)
+
+
+def _raised(store: wire.RunStore, configured: Caps, given: Caps | None) -> Caps:
     """Return the caps in force: the configured ones, overlaid by every change that was ever made, the newest last."""
     changes: dict[str, Any] = {}
     for _, _, data in store.events("caps"):

@@ -16,7 +16,7 @@ from leadscrew.adapters.executors.scorer import ProcessScorer
 from leadscrew.adapters.sandboxes import choose
 from leadscrew.adapters.stores import inbox
 from leadscrew.adapters.stores.sqlite import SQLiteStore
-from leadscrew.config import Config
+from leadscrew.config import Config, to_dict
 from leadscrew.core.archive import Archive
 from leadscrew.core.budget import Caps
 from leadscrew.core.program import EVERYTHING, Program, Region
@@ -249,7 +249,9 @@ def assemble(
     limits = config.limits_over(domain.limits)
     domain.limits = limits
     scorer = ProcessScorer(domain)
-    executor = LocalExecutor(sandbox, workers=workers)
+    place = store.path / "tmp"
+    place.mkdir(exist_ok=True)
+    executor = LocalExecutor(sandbox, workers=workers, root=place)
     committer = Committer(store)
     splits: dict[Split, Sequence[Instance]] = {s: domain.instances(s) for s in ("train", "val")}
     evaluator = Evaluator(
@@ -350,9 +352,18 @@ def load_run(store: SQLiteStore, domain: Domain) -> Archive:
     return load_archive(store, domain.objectives)
 
 
-def open_store(folder: Path, *, readonly: bool = True) -> Store:
-    """Open the store of a run, to read it beside its writer unless `readonly` is False."""
-    return SQLiteStore.open(folder, readonly)
+RunStore = SQLiteStore
+"""The store of a run on this machine."""
+
+
+def create_store(folder: Path, config: Config, method: Method) -> RunStore:
+    """Begin the store of a run; raises `RefusedError` if there is one already."""
+    return SQLiteStore.create(folder, config=to_dict(config), seed=config.run.seed, record_kinds=method.record_kinds)
+
+
+def open_store(folder: Path, *, readonly: bool = True, method: Method | None = None) -> RunStore:
+    """Open the store of a run, to read it beside its writer, or as its only writer if `readonly` is False."""
+    return SQLiteStore.open(folder, readonly, record_kinds=method.record_kinds if method else None)
 
 
 def post(folder: Path, kind: str, data: Mapping[str, Any], files: Program | None = None) -> str:
