@@ -348,3 +348,35 @@ async def test_a_shell_box_has_tools_but_no_python_library_and_no_home(tmp_path)
 
 async def test_the_host_name_and_user_names_are_not_the_hosts():
     assert await run("import socket, os; print(socket.gethostname(), os.path.exists('/etc'))") == "box False\n"
+
+
+async def test_the_pipes_to_the_worker_are_out_of_reach_of_what_it_forks(tmp_path):
+    """Nobody but the worker holds them: not bubblewrap, whose first process would show them in /proc/1/fd."""
+    worker = tmp_path / "worker.py"
+    worker.write_text(
+        "import ctypes, os, sys\n"
+        "ctypes.CDLL(None).prctl(4, 0)\n"
+        "line = sys.stdin.readline()\n"
+        "read, write = os.pipe()\n"
+        "if os.fork() == 0:\n"
+        "    found = [name for name in sorted(os.listdir('/proc')) if name.isdigit()]\n"
+        "    for pid in list(found):\n"
+        "        try:\n"
+        "            found += os.listdir(f'/proc/{pid}/fd') if int(pid) != os.getpid() else []\n"
+        "            open(f'/proc/{pid}/mem', 'r+b') if int(pid) != os.getpid() else None\n"
+        "        except OSError as error:\n"
+        "            found.append(type(error).__name__)\n"
+        "    os.kill(1, 9)\n"
+        "    os.write(write, repr(found).encode())\n"
+        "    os._exit(0)\n"
+        "os.close(write)\n"
+        "os.wait()\n"
+        "print(line.strip(), os.getpid(), os.read(read, 999).decode())\n"
+    )
+    sandbox = BubblewrapSandbox()
+    try:
+        box = await sandbox.open(BoxSpec("evaluate", LIMITS, mounts=(Mount(str(worker), "/guest/worker.py"),)))
+        status, out, err = await finish(box, b"request\n")
+    finally:
+        await sandbox.close()
+    assert (status, out) == (0, "request 1 ['1', '2', 'PermissionError']\n"), err

@@ -75,6 +75,10 @@ class Layout:
                 )
         taken = {mount.target.rstrip("/") for mount in mounts}
         out = list(self.fixed)
+        if not spec.argv:
+            # Else bubblewrap's own first process would hold our pipes open to every program, at /proc/1/fd. The worker
+            # closes its /proc folder, and as process 1 it cannot be killed from inside.
+            out.append("--as-pid-1")
         size = str(spec.limits.workspace_mb << 20)
         for folder in ("/tmp", "/work"):
             if folder not in taken:
@@ -158,7 +162,7 @@ def lay_out(spec: BoxSpec, cache: Path | None = None) -> Layout:
     out += ["--proc", "/proc", *_covers(runtime)]
     out += ["--tmpfs", "/dev"]
     for device in (*_DEVICES, *(("tty",) if spec.shell else ())):
-        out += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
+        out += ["--dev-bind-try", f"/dev/{device}", f"/dev/{device}"]
     for name, target in (("fd", "self/fd"), ("stdin", "self/fd/0"), ("stdout", "self/fd/1"), ("stderr", "self/fd/2")):
         out += ["--symlink", f"/proc/{target}", f"/dev/{name}"]
     # Shared memory lives in /tmp: it has that size, and is reset with it between trials.

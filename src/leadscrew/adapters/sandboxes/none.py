@@ -8,6 +8,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from leadscrew.adapters.sandboxes import tree
@@ -49,11 +50,20 @@ class PlainSandbox:
         }
         return SandboxReport(
             self.name, "-", limits, isolated=False,
-            warnings=("no sandbox: programs reach the network and whatever this user can read or write",),
+            warnings=(
+                "no sandbox: programs reach the network and whatever this user can read or write",
+                "a program may outlive an engine that is killed",
+            ),
         )  # fmt: skip
+
+    def exposes(self, spec: BoxSpec) -> Sequence[str]:
+        """Return nothing: everything the user can read is exposed, and no scan could make that good."""
+        return ()
 
     async def open(self, spec: BoxSpec) -> ProcessBox:
         """Start a plain process."""
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
         root = Path(tempfile.mkdtemp(prefix="leadscrew-box-", dir=self._folder))
         try:
             _fill(root, spec)

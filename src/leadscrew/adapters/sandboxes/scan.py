@@ -159,27 +159,24 @@ def _fold(data: bytes) -> list[bytes]:
 
 
 def _files(paths: Iterable[str], masks: Iterable[str]) -> Iterator[tuple[str, os.stat_result]]:
-    hidden = tuple(os.path.realpath(m) for m in masks)
-
-    def is_hidden(path: str) -> bool:
-        return any(path == h or path.startswith(h.rstrip("/") + "/") for h in hidden)
+    hidden = {os.path.realpath(m) for m in masks}
 
     for top in dict.fromkeys(os.path.realpath(p) for p in paths):
-        if is_hidden(top):
+        if top in hidden:  # a mask around it does not hide what is mounted by name
             continue
         if not os.path.isdir(top):
             folders: Iterable[tuple[str, list[str], list[str]]] = [(os.path.dirname(top), [], [os.path.basename(top)])]
         else:
             folders = os.walk(top)
         for folder, below, names in folders:
-            below[:] = sorted(d for d in below if not is_hidden(os.path.join(folder, d)))
+            below[:] = sorted(d for d in below if os.path.join(folder, d) not in hidden)
             for name in sorted(names):
                 path = os.path.join(folder, name)
                 try:
                     status = os.lstat(path)
                 except OSError:
                     continue
-                if stat.S_ISREG(status.st_mode) and not is_hidden(path):
+                if stat.S_ISREG(status.st_mode) and path not in hidden:
                     yield path, status
 
 

@@ -31,6 +31,7 @@ _BOTH = {
     "delete_module": (176, 106), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89),
     "quotactl": (179, 60), "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171),
     "clock_adjtime": (305, 266), "sethostname": (170, 161), "setdomainname": (171, 162), "syslog": (103, 116),
+    "memfd_create": (319, 279), "memfd_secret": (447, 447),
     "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "fanotify_init": (300, 262),
     "lookup_dcookie": (212, 18), "vhangup": (153, 58), "move_pages": (279, 239), "migrate_pages": (256, 238),
 }  # fmt: skip
