@@ -94,7 +94,7 @@ def test_from_init_to_the_exported_program(tmp_path: Path, capsys: Captured) -> 
     assert main(["resume", str(tmp_path / "f"), "--json"]) == 0
     forked = json.loads(capsys.readouterr().out)
     assert forked["stopped"] == ""
-    assert forked["candidates"] == 3
+    assert forked["candidates"] == 7
 
 
 def test_held_candidates_wait_for_a_person(tmp_path: Path, capsys: Captured) -> None:
