@@ -103,7 +103,7 @@ def resume(
     A run whose test was opened but not reported is finalized; a closed one raises `SealedError`. `domain` and `proposer` must
     be given again where the run was begun with objects rather than names.
     """
-    return _go_on(Path(folder), caps, observers, domain, None, proposer)
+    return _go_on(Path(folder).resolve(), caps, observers, domain, None, proposer)
 
 
 def finalize(
@@ -115,7 +115,7 @@ def finalize(
     """
     from leadscrew.report.certificate import certificate_text
 
-    folder = Path(folder)
+    folder = Path(folder).resolve()
     with _opened(folder, domain, observers, None, check=_check_not_closed) as (assembly, prepared):
         store = assembly.store
         created = next(data for _, _, data in store.events("created"))

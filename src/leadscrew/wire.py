@@ -249,7 +249,7 @@ def assemble(
     limits = config.limits_over(domain.limits)
     domain.limits = limits
     scorer = ProcessScorer(domain)
-    place = store.path / "tmp"
+    place = store.path.resolve() / "tmp"
     place.mkdir(exist_ok=True)
     executor = LocalExecutor(sandbox, workers=workers, root=place)
     committer = Committer(store)
