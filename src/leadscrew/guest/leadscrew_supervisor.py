@@ -315,6 +315,6 @@ class Supervisor(Watch):
         fields = wire.stat(self.zygote)
         return sum(int(f) for f in fields[11:15]) / self.ticks if fields else 0.0
 
-    def pipes(self) -> list[int]:
-        """Return the inode numbers of the pipes that the zygote has from us; anything else it holds is the program's."""
-        return [os.fstat(fd).st_ino for fd in (self.cmd, self.res, self.ctl, self.out, self.err)]
+    def pipes(self) -> list[list[int]]:
+        """Return mount and inode number of what the zygote has from us; anything else it holds is the program's."""
+        return [wire.identity(fd) for fd in (0, self.cmd, self.res, self.ctl, self.out, self.err)]

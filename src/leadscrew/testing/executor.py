@@ -216,6 +216,7 @@ class Memory:
         made = job(source, range(8), interface=Interface("predict"), train=train, purpose="smoke")
         async with aclosing_executor(await self.make(2)) as executor:
             replies = await run(executor, made)
+        assert {r.outcome for r in replies} == {Outcome.OK}
         assert len({r.answer.value for r in replies if not r.train}) == 1
 
     # -- act, workspace, commands --------------------------------------------------------------
@@ -311,7 +312,7 @@ for line in sys.stdin:
             source = "class Agent:\n    def act(self, observation):\n        return 1\n"
             many = job(source, range(50), interface=Interface("act"))
             async with aclosing(executor.run(many, steps)) as replies:  # type: ignore[type-var]
-                await anext(aiter(replies))
+                assert (await anext(aiter(replies))).outcome is Outcome.OK
                 await run(executor, job(GOOD, range(20)))
                 assert len(set(started)) <= 10, "only a few trials run ahead"
                 assert len([reply async for reply in replies]) == 49
@@ -319,9 +320,9 @@ for line in sys.stdin:
     async def test_small_jobs_are_not_kept_waiting_by_a_large_one(self) -> None:
         async with aclosing_executor(await self.make(1)) as executor:
             large = asyncio.ensure_future(run(executor, job(GOOD, range(400))))
-            await run(executor, job(GOOD))
+            assert [r.answer.value for r in await run(executor, job(GOOD))] == [2, 3]
             assert not large.done()
-            assert len(await large) == 400
+            assert [r.answer.value for r in await large] == list(range(1, 401))
 
     async def test_large_inputs_and_answers_pass(self) -> None:
         source = "import hashlib\ndef solve(input):\n    return hashlib.sha256(input.encode()).hexdigest() + 'y' * 60000\n"

@@ -8,13 +8,13 @@ the host looks: it may, because it owns the user namespace of the box.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 
-def shared_by(root: int, inner: int, pipes: Collection[int]) -> str:
+def shared_by(root: int, inner: int, pipes: Collection[Sequence[int]]) -> str:
     """Say what the process numbered `inner` inside the box below `root` shares; empty if nothing or if nobody can tell.
 
-    `pipes` are the inode numbers of the pipes that it has from its supervisor.
+    `pipes` are mount and inode number of what it has from its supervisor.
     """
     pid = _find(root, inner)
     if pid is None:
@@ -22,17 +22,24 @@ def shared_by(root: int, inner: int, pipes: Collection[int]) -> str:
     try:
         if len(os.listdir(f"/proc/{pid}/task")) > 1:
             return "threads"
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            target = os.readlink(f"/proc/{pid}/fd/{name}")
-            if target != "/dev/null" and target not in {f"pipe:[{inode}]" for inode in pipes}:
-                return f"an open file ({target})"
+        ours = {(mount, inode) for mount, inode in pipes}
+        for name in os.listdir(f"/proc/{pid}/fdinfo"):
+            # The folder `fd` would say more, but an ordinary user may not read that of a process closed to dumps.
+            if _identity(f"/proc/{pid}/fdinfo/{name}") not in ours:
+                return f"an open file (descriptor {name})"
         with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as maps:
             for line in maps:
                 if line.split(maxsplit=2)[1].endswith("s"):
                     return f"a shared mapping ({line.split(maxsplit=5)[-1].strip()})"
-    except OSError:
+    except (OSError, KeyError):
         return ""  # gone, or not ours to look at: then the rerun in fresh boxes alone finds such programs
     return ""
+
+
+def _identity(path: str) -> tuple[int, int]:
+    with open(path, encoding="ascii", errors="replace") as lines:
+        words = dict(line.split(maxsplit=1) for line in lines if line.startswith(("mnt_id:", "ino:")))
+    return int(words["mnt_id:"]), int(words["ino:"])
 
 
 def _find(root: int, inner: int) -> int | None:
