@@ -119,14 +119,14 @@ class Progress:
     def left(self) -> str:
         """The time left: by the pace so far, cut by the cap in seconds; empty while nothing can be said."""
         here = time.monotonic() - self._began
-        guesses = []
-        if self.total and self._plans_here > 1:
-            guesses.append(here / self._plans_here * max(0, self.total - self.plans))
+        caps = []
         if "seconds" in self.caps:
-            guesses.append(max(0.0, self.caps["seconds"] - self.seconds))
+            caps.append(max(0.0, self.caps["seconds"] - self.seconds))
         if "trials" in self.caps and self.trials:
-            guesses.append(here / self.trials * max(0.0, self.caps["trials"] - self.spent_trials))
-        return f"about {min(guesses):.0f} s left" if guesses else ""
+            caps.append(here / self.trials * max(0.0, self.caps["trials"] - self.spent_trials))
+        if self.total and self._plans_here > 1:
+            return f"about {min([here / self._plans_here * max(0, self.total - self.plans), *caps]):.0f} s left"
+        return f"at most {min(caps):.0f} s left" if caps else ""
 
     def plan_count(self) -> str:
         """Plans judged, of how many."""
@@ -172,6 +172,7 @@ def _panel(progress: Progress, out: TextIO) -> Iterator[Observer]:
     from rich.console import Console, Group, RenderableType
     from rich.live import Live
     from rich.progress_bar import ProgressBar
+    from rich.table import Table
     from rich.text import Text
 
     def view() -> Group:
@@ -179,9 +180,11 @@ def _panel(progress: Progress, out: TextIO) -> Iterator[Observer]:
         count = Text(
             f"{progress.phase}: {progress.plan_count()}, {progress.candidates} candidates ({progress.failed} failed)"
         )
+        row = Table.grid()  # a bar alone would not end its line
+        row.add_row(bar)
         lines: list[RenderableType] = [
             count,
-            bar,
+            row,
             Text(progress.headline(), style="bold"),
             Text(f"{progress.spend()}  {progress.left()}"),
         ]
