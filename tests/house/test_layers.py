@@ -97,6 +97,8 @@ def test_the_guest_needs_the_standard_library_only() -> None:
         for path in guests
         for found in imports(path)
         if found.target.split(".")[0] not in own | sys.stdlib_module_names
+        # What the type checker alone reads names the neighbours by their place in the package.
+        and not found.target.startswith("leadscrew.guest.")
     ]
     assert not foreign, foreign
 

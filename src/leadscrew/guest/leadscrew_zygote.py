@@ -139,8 +139,8 @@ class Zygote:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
-            except Exception:
-                continue  # the program may have put anything in its place
+            except Exception as error:  # the program may have put anything in its place
+                os.write(2, f"(what was printed is lost: {type(error).__name__})\n".encode())
         _leave(0)
 
     def answer(self, spec: dict[str, Any]) -> bytes:
