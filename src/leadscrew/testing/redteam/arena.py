@@ -1,4 +1,4 @@
-"""Where an attack takes place: the real engine parts, or the same with one defence off; and what the host sees meanwhile."""
+"""Where an attack takes place: the real parts of the engine, or the same with one defence off."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import secrets
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,8 +30,9 @@ QUICK = Limits(
 WIDE = replace(QUICK, cpu_s=30, wall_s=40, load_s=30, memory_mb=2048, processes=2000, file_mb=512, workspace_mb=512)
 """What a control of an attack on limits runs under."""
 
-Off = Literal["naive", "none"] | Callable[[BoxSpec], BoxSpec]
-"""How a defence is switched off: the naive harness, no sandbox, or a box that is given more than it should be."""
+Off = Literal["naive", "none", "limitless"] | Callable[[BoxSpec], BoxSpec]
+"""How a defence is switched off: the naive harness, no sandbox, neither sandbox nor limits, or a box that is given more
+than it should be."""
 
 
 def shows(*paths: str | os.PathLike[str]) -> Callable[[BoxSpec], BoxSpec]:
@@ -116,10 +116,11 @@ class Arena:
         """Return the sandbox to use: the real one, or in a control the one whose defence is off."""
         if self.defended or off == "naive":
             return self.sandbox
-        if off == "none":
+        if off in ("none", "limitless"):
             plain = choose("none")
             self._open.append(plain)
             return plain
+        assert callable(off)
         return Weakened(self.sandbox, off)
 
     async def play(
@@ -147,9 +148,9 @@ class Arena:
             found = await run_naive(tree, inputs, expected, seconds=limits.wall_s + 1)
             replies = tuple(_reply(i, reply) for i, reply in enumerate(found))
             return Play(replies, (), tuple(float(r.get("score", 0.0)) for r in found))
-        if not self.defended and off is unlimited:
+        if not self.defended and off in (unlimited, "limitless"):
             limits = WIDE
-        if not self.defended and off == "none":
+        if not self.defended and off in ("none", "limitless"):
             # A virtual environment may lie in a folder that this backend shows under another name.
             environment = environment or ProgramEnvironment(interpreter=os.path.realpath(sys.executable))
         job = Job(
@@ -212,7 +213,7 @@ class Arena:
     def survivors(self) -> list[int]:
         """Return the processes of the host whose command line carries this attack's marker."""
         found = []
-        for pid in _processes():
+        for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
             try:
                 line = Path(f"/proc/{pid}/cmdline").read_bytes()
             except OSError:
@@ -231,79 +232,6 @@ def _reply(index: int, found: dict[str, Any]) -> BoxReply:
     return BoxReply(f"t{index}", outcome, Answer(found.get("answer")))
 
 
-def _processes() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def descendants(root: int) -> list[int]:
-    """Return all living processes below `root`."""
-    parents: dict[int, int] = {}
-    for pid in _processes():
-        with contextlib.suppress(OSError, ValueError):
-            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            if fields[0] not in ("Z", "X"):
-                parents[pid] = int(fields[1])
-    below: set[int] = {root}
-    grown = True
-    while grown:
-        more = {pid for pid, parent in parents.items() if parent in below and pid not in below}
-        below |= more
-        grown = bool(more)
-    return sorted(below - {root})
-
-
-class Watch:
-    """What the host sees of its own descendants while it is open: the most processes, and the most memory in MiB."""
-
-    def __init__(self, interval: float = 0.03) -> None:
-        self.processes = 0
-        self.memory_mb = 0.0
-        self.cpu_s = 0.0
-        self._interval = interval
-        self._stop = threading.Event()
-        self._before = set(descendants(os.getpid()))
-        self._thread = threading.Thread(target=self._look, daemon=True)
-
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._stop.wait(self._interval):
-            ours = [pid for pid in descendants(os.getpid()) if pid not in self._before]
-            self.processes = max(self.processes, len(ours))
-            self.memory_mb = max(self.memory_mb, sum(map(_memory_mb, ours)))
-            self.cpu_s = max(self.cpu_s, sum(map(_cpu_s, ours)))
-
-
-def _memory_mb(pid: int) -> float:
-    """Return a process's own share of memory in MiB, shared pages divided among their users."""
-    try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) / 1024
-    except (OSError, ValueError):
-        pass  # gone, or not ours to look at
-    try:
-        return (
-            int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
-        )
-    except (OSError, ValueError):
-        return 0.0
-
-
-def _cpu_s(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 @contextlib.contextmanager
 def new_arena(sandbox: Sandbox, *, defended: bool) -> Iterator[Arena]:
     """Make an arena with a folder of its own that only this user can enter."""
@@ -311,11 +239,11 @@ def new_arena(sandbox: Sandbox, *, defended: bool) -> Iterator[Arena]:
         yield Arena(sandbox, Path(name), defended=defended)
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 2.0) -> bool:
+async def eventually(condition: Callable[[], bool], seconds: float = 2.0) -> bool:
     """Wait until `condition` holds, at most `seconds`; return whether it did."""
     until = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > until:
             return False
-        time.sleep(0.02)
+        await asyncio.sleep(0.02)
     return True

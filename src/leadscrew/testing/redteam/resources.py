@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from leadscrew.core.task import Limits
-from leadscrew.testing.redteam.arena import QUICK, Arena, Watch, unlimited
+from leadscrew.testing.redteam.arena import QUICK, Arena, Off, unlimited
 from leadscrew.testing.redteam.attack import Attack, Sighting
 
 FORK = '''
@@ -183,16 +183,19 @@ def solve(input):
 
 
 async def _use(
-    arena: Arena, program: str, limits: Limits, given: dict[str, int], got: Callable[[Any], bool]
+    arena: Arena,
+    program: str,
+    limits: Limits,
+    given: dict[str, int],
+    got: Callable[[Any], bool],
+    *,
+    off: Off = unlimited,
 ) -> Sighting:
     """Run a greedy program; it got what it wanted if it ended well and says so."""
-    with Watch() as watch:
-        play = await arena.play(program, [given], off=unlimited, limits=limits)
+    play = await arena.play(program, [given], off=off, limits=limits)
     reply = play.replies[0]
     breached = reply.outcome.value == "ok" and got(reply.answer.value)
-    told = reply.message or repr(reply.answer.value)[:60]
-    seen = f"{reply.outcome.value}: {told}; host saw {watch.processes} processes, {watch.memory_mb:.0f} MiB"
-    return Sighting(breached, seen)
+    return Sighting(breached, f"{reply.outcome.value}: {reply.message or repr(reply.answer.value)[:60]}")
 
 
 async def _forks(arena: Arena) -> Sighting:
@@ -212,7 +215,7 @@ async def _children(arena: Arena) -> Sighting:
 
 
 async def _nameless(arena: Arena) -> Sighting:
-    return await _use(arena, NAMELESS, QUICK, {"mib": 416}, lambda mib: mib >= 400)
+    return await _use(arena, NAMELESS, QUICK, {"mib": 416}, lambda mib: mib >= 400, off="limitless")
 
 
 async def _many_files(arena: Arena) -> Sighting:

@@ -54,7 +54,7 @@ async def _survive(arena: Arena, then: str, *, at_load: bool = False) -> Sightin
     program = DAEMON.replace("AT_LOAD", repr(arena.marker if at_load else ""))
     given = {"mark": "" if at_load else arena.marker, "then": then}
     play = await arena.play(program, [given], off="naive", limits=replace(QUICK, wall_s=1.2))
-    gone = eventually(lambda: not arena.survivors(), 1.0 if arena.defended else 0.1)
+    gone = await eventually(lambda: not arena.survivors(), 1.0 if arena.defended else 0.1)
     return Sighting(not gone, f"{play.outcomes[0]}; {len(arena.survivors())} left of it")
 
 
@@ -113,7 +113,7 @@ async def _proposer(arena: Arena) -> Sighting:
 
         process = await asyncio.create_subprocess_exec("/bin/sh", "-c", script, stdout=asyncio.subprocess.DEVNULL)
         await process.wait()
-    gone = eventually(lambda: not arena.survivors(), 1.0 if arena.defended else 0.1)
+    gone = await eventually(lambda: not arena.survivors(), 1.0 if arena.defended else 0.1)
     return Sighting(not gone, f"{len(arena.survivors())} left of it")
 
 
