@@ -254,25 +254,28 @@ print(seen, subprocess.run([sys.executable, '-c', 'print(2)'], capture_output=Tr
     assert await run(code) == "[1] 2\n"
 
 
-def test_a_killed_engine_leaves_no_orphan():
+@pytest.mark.parametrize("first", ["command", "worker"])
+def test_a_killed_engine_leaves_no_orphan(first, tmp_path):
+    """Not even children that left session and parent, and not where the worker itself is process 1 of its box."""
     mark = f"leadscrew-mark-{os.getpid()}-{time.monotonic_ns()}"
+    daemon = f"{mark!r}; print('up', flush=True); import time; time.sleep(600)"
     inner = (
-        "import os, time\n"
+        "import os, subprocess, sys, time\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
-        "    if os.fork() == 0:\n"
-        "        time.sleep(600)\n"
+        f"    subprocess.Popen([sys.executable, '-c', {daemon!r}])\n"
         "    os._exit(0)\n"
-        "os.wait()\n"
-        f"print('up {mark}', flush=True)\n"
         "time.sleep(600)\n"
     )
+    (tmp_path / "worker.py").write_text(inner)
     outer = (
         "import asyncio, sys\n"
         "from leadscrew.adapters.sandboxes.bubblewrap import BubblewrapSandbox\n"
-        "from leadscrew.testing.sandbox import spec\n"
+        "from leadscrew.ports import BoxSpec, Mount\n"
+        "from leadscrew.testing.sandbox import LIMITS, spec\n"
         "async def main():\n"
-        f"    box = await BubblewrapSandbox().open(spec({inner!r}))\n"
+        f"    worker = BoxSpec('evaluate', LIMITS, mounts=(Mount({str(tmp_path / 'worker.py')!r}, '/guest/worker.py'),))\n"
+        f"    box = await BubblewrapSandbox().open(worker if {first == 'worker'} else spec({inner!r}))\n"
         "    print((await box.stdout.readline()).decode(), flush=True)\n"
         "    await asyncio.sleep(600)\n"
         "asyncio.run(main())\n"
@@ -280,9 +283,8 @@ def test_a_killed_engine_leaves_no_orphan():
     engine = subprocess.Popen([sys.executable, "-c", outer], stdout=subprocess.PIPE, text=True)
     try:
         assert engine.stdout is not None
-        assert mark in engine.stdout.readline()
-        inside = [pid for pid in processes(mark) if pid != engine.pid]
-        assert len(inside) >= 2
+        assert engine.stdout.readline().strip() == "up"
+        assert [pid for pid in processes(mark) if pid != engine.pid]
     finally:
         engine.kill()
         engine.communicate()
