@@ -73,6 +73,8 @@ class History:
         self._plans = 0
         self._recent: dict[int, list[str]] = {}
         """Rows of the plans in sight, by plan; kept only where the extent is limited."""
+        self._timings: dict[int, Mapping[str, Any]] = {}
+        self._heard = 0
         self._frontier_text = ""
         self._position = ""
 
@@ -102,6 +104,7 @@ class History:
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "candidates").mkdir(parents=True)
         self._next, self._skipped, self._plans, self._recent, self._frontier_text = 0, [], 0, {}, ""
+        self._heard = 0
         _replace(self.folder / "README.md", _README.format(level=self.evidence.level, extent=self.evidence.extent))
         _replace(self.folder / SUMMARY, "")
         self._finish(archive)
@@ -109,14 +112,16 @@ class History:
     def _catch_up(self, archive: Archive) -> None:
         if self._plans >= archive.plans_applied:
             return
-        timings = {data["plan"]: data for _, _, data in self._store.events("timing")}
+        for self._heard, _, data in self._store.events("timing", after=self._heard):
+            self._timings[int(data["plan"])] = data
         while self._plans < archive.plans_applied:
             plan, verdicts = self._next_judged(archive)
             self._plans += 1
+            timing = self._timings.pop(plan, None)
             for n, verdict in enumerate(verdicts):
                 candidate = archive[verdict.candidate]
                 again = candidate.plan != plan
-                self._take(plan, candidate, verdict, again, timings.get(plan) if n == 0 and not again else None)
+                self._take(plan, candidate, verdict, again, timing if n == 0 and not again else None)
         self._finish(archive)
 
     def _next_judged(self, archive: Archive) -> tuple[int, Sequence[Verdict]]:

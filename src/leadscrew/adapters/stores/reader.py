@@ -108,9 +108,9 @@ class Reader:
         row = self._db.one("SELECT id FROM judgement WHERE plan = ?", (plan,))
         return (self._verdicts(row[0]), self._records(row[0])) if row else None
 
-    def events(self, kind: str | None = None) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
-        """Yield `(number, kind, data)` in order."""
-        where, values = ("", ()) if kind is None else ("WHERE kind = ?", (kind,))
+    def events(self, kind: str | None = None, *, after: int = 0) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+        """Yield `(number, kind, data)` in order, of those with a number above `after`."""
+        where, values = ("WHERE id > ?", (after,)) if kind is None else ("WHERE id > ? AND kind = ?", (after, kind))
         for number, name, data in self._db.stream(f"SELECT id, kind, data FROM event {where} ORDER BY id", values):
             yield number, name, self._content.json_out(data, {})
 
