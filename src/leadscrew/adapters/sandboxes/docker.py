@@ -110,7 +110,7 @@ class DockerSandbox:
     def exposes(self, spec: BoxSpec) -> Sequence[str]:
         """Return the host paths that a box of this kind would show, for the scan for gold."""
         shown = self._layout(spec).shown
-        return [source for source, target in shown if target != "/usr"] + [m.source for m in spec.mounts]
+        return [source for source, target in shown if not target.startswith("/usr")] + [m.source for m in spec.mounts]
 
     async def close(self) -> None:
         """Kill every box that is still open."""
