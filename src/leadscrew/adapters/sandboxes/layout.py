@@ -39,6 +39,14 @@ _PROC_SHOWN = frozenset(
 )
 """What of /proc beside its processes stays visible. The rest tells of the host or, to root, is a way out: /proc/sys."""
 
+_SHELL_USR = (
+    "bin", "sbin", "libexec", "lib32", "lib64", "libx32", "local/bin", "local/sbin", "include", "lib/*-linux-*", "lib/ld-*",
+    "lib/git-core", "lib/gcc", "lib/locale", "lib/openssh", "lib/ssl", "share/awk", "share/ca-certificates", "share/file",
+    "share/git-core", "share/i18n", "share/locale", "share/misc", "share/perl", "share/perl5", "share/terminfo",
+    "share/zoneinfo",
+)  # fmt: skip
+"""What of /usr the usual tools need. The rest holds whole applications, some with a Python library of their own."""
+
 _SHELL_ETC = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "nsswitch.conf", "localtime")
 
 
@@ -151,12 +159,11 @@ def lay_out(spec: BoxSpec, cache: Path | None = None) -> Layout:
     shown = [(str(runtime.folder), "/py"), (str(GUEST), "/guest"), *packages.mounts]
     out = list(_NAMESPACES)
     if spec.shell:
-        tools = _shell(runtime)
-        shown.append(("/usr", "/usr"))
-        out += tools
+        shown += [(str(path), str(path)) for name in _SHELL_USR for path in sorted(Path("/usr").glob(name))]
     for source, target in shown:
-        if target != "/usr":
-            out += ["--ro-bind", source, target]
+        out += ["--ro-bind", source, target]
+    if spec.shell:
+        out += _shell(runtime)
     if not spec.shell:
         out += ["--symlink", "py/lib", os.path.dirname(runtime.loader) or "/lib64"]
     out += ["--proc", "/proc", *_covers(runtime)]
@@ -183,8 +190,8 @@ def _covers(runtime: Runtime) -> list[str]:
 
 
 def _shell(runtime: Runtime) -> list[str]:
-    """Mount the host's command-line tools, without its Python libraries."""
-    out = ["--ro-bind", "/usr", "/usr"]
+    """Give the host's command-line tools their usual places and settings, and cover its Python libraries."""
+    out = []
     for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
         path = f"/{name}"
         if os.path.islink(path):
