@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
+
 import pytest
 
 from leadscrew.adapters.executors import LocalExecutor, local
 from leadscrew.adapters.sandboxes import choose
 from leadscrew.core.task import Interface
 from leadscrew.ports import BoxReply, Executor, Item
-from leadscrew.testing.executor import LEARNER, ExecutorSuite, job, run
+from leadscrew.testing.executor import GOOD, LEARNER, ExecutorSuite, job, run
 
 _SANDBOX = choose("bubblewrap")
 SPIN = "def solve(input):\n    n = 0\n    for i in range(input):\n        n += i\n    return n\n"
@@ -61,3 +65,27 @@ async def test_load_failures_cost_a_trial_each_and_the_time_they_took() -> None:
     finally:
         await executor.close()
     assert [r.spend.trials for r in replies] == [1, 1]
+
+
+async def test_a_box_that_died_while_it_waited_is_not_blamed_on_the_next_program() -> None:
+    executor = LocalExecutor(_SANDBOX, 1, spares=1)
+    try:
+        await run(executor, job(GOOD))
+        (waiting,) = executor._pool._waiting.values()
+        spare = (await waiting[0]).box
+        os.kill(spare.pid, signal.SIGKILL)
+        await spare.wait()
+        assert await spare.stdout.read() == b""
+        assert [r.answer.value for r in await run(executor, job(GOOD))] == [2, 3]
+    finally:
+        await executor.close()
+
+
+async def test_folders_of_a_killed_engine_are_removed_and_others_are_not(tmp_path: Path) -> None:
+    for name in (f"box-{os.getpid()}-7", "box-999999999-0", "precious"):
+        (tmp_path / name / "program").mkdir(parents=True)
+    executor = LocalExecutor(_SANDBOX, 1, root=tmp_path)
+    assert set(os.listdir(tmp_path)) == {f"box-{os.getpid()}-7", "precious"}
+    await run(executor, job(GOOD))
+    await executor.close()
+    assert set(os.listdir(tmp_path)) == {f"box-{os.getpid()}-7", "precious"}

@@ -314,6 +314,14 @@ def compile_guest() -> None:
                 py_compile.compile(str(source), doraise=True)
 
 
+def clear_leftovers(root: Path) -> None:
+    """Remove the folders of boxes whose engine was killed. The name of a box's folder tells the engine's process."""
+    for folder in root.glob("box-*-*"):
+        engine = folder.name.split("-")[1]
+        if not os.path.exists(f"/proc/{engine}"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 class BoxPool:
     """Boxes opened ahead, `spares` of each kind of job seen lately, each used for one program only."""
 
@@ -321,6 +329,7 @@ class BoxPool:
 
     def __init__(self, sandbox: Sandbox, spares: int, root: Path) -> None:
         compile_guest()
+        clear_leftovers(root)
         self.sandbox, self.spares, self.root = sandbox, spares, root
         self._waiting: OrderedDict[str, deque[asyncio.Task[WarmBox]]] = OrderedDict()
         self._ending: set[asyncio.Task[None]] = set()
