@@ -208,6 +208,12 @@ class Box(Protocol):
     def usage(self) -> Spend:
         """CPU and wall time of the whole tree so far."""
 
+    def allow(self, cpu_s: float | None, wall_s: float | None) -> None:
+        """Let the tree use so many more CPU and wall seconds from now on; None takes that clock off."""
+
+    def path(self, target: str) -> str:
+        """Return where a path of the box is seen by what runs inside (a sandbox without mounts shows host paths)."""
+
     def breach(self) -> Outcome | None:
         """Say which limit ended the tree (`oom`, `timeout`), if one did."""
 
@@ -223,6 +229,9 @@ class Sandbox(Protocol):
 
     def probe(self) -> SandboxReport:
         """Try a box for real; raises `SandboxUnavailable` with reason and remedy if none can run."""
+
+    def exposes(self, spec: BoxSpec) -> Sequence[str]:
+        """Return the host paths whose content a box of this kind shows, for the scan for gold."""
 
     async def open(self, spec: BoxSpec) -> Box:
         """Start a box."""

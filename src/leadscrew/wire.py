@@ -96,7 +96,7 @@ def _prepare_child(domain: Domain, mounted: list[str], send: Any) -> None:
             )
         digests = {split: domain.split_digest(split) for split in SPLITS}
         probes = [text for split in SPLITS[1:] for text in domain.probes(split)]
-        scan(probes, mounted)
+        scan(probes, mounted, domain.masks())
         send.send(Prepared(sizes, digests, len(probes)))
     except DomainError as error:
         send.send(error)
