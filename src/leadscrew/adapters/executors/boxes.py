@@ -311,7 +311,7 @@ def compile_guest() -> None:
         with contextlib.suppress(OSError):
             cached = Path(importlib.util.cache_from_source(str(source)))
             if not cached.exists() or cached.stat().st_mtime < source.stat().st_mtime:
-                py_compile.compile(str(source), doraise=True)
+                py_compile.compile(str(source), dfile=f"/guest/{source.name}", doraise=True)
 
 
 def clear_leftovers(root: Path) -> None:
