@@ -278,6 +278,44 @@ async def _jsonl_proposer(arena: Arena) -> Sighting:
     return await look_from_proposer(arena, ClassifyJsonl(path=str(folder)), [str(folder)], "*.jsonl")
 
 
+def _task_folder(arena: Arena) -> Path:
+    folder = arena.folder / "task"
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    rows = [{"id": f"r{i}", "input": row["text"], "expected": row["label"]} for i, row in enumerate(made_up(60))]
+    for index, split in enumerate(("train", "val", "test")):
+        lines = "".join(json.dumps(row) + "\n" for row in rows[index * 20 : index * 20 + 20])
+        (folder / "data" / f"{split}.jsonl").write_text(lines, encoding="utf-8")
+    return folder
+
+
+async def _folder(arena: Arena) -> Sighting:
+    from leadscrew.domains.folder import FolderDomain
+
+    folder = _task_folder(arena)
+    (folder / "score.py").write_text("def score(input, answer, expected):\n    return float(answer == expected)\n")
+    return await look(arena, FolderDomain(path=str(folder)), [str(folder / "data")], SEARCH)
+
+
+async def _scorer(arena: Arena) -> Sighting:
+    """A scorer may hold a key or a hidden case: its source is as secret as the gold."""
+    from leadscrew.domains.folder import FolderDomain
+
+    folder, secret = _task_folder(arena), arena.secret()
+    scorer = folder / "score.py"
+    scorer.write_text(f"KEY = {secret!r}\n\ndef score(input, answer, expected):\n    return float(answer == KEY)\n")
+    domain = FolderDomain(path=str(folder))
+    play = await arena.play(
+        SEARCH,
+        [{"needles": [secret], "places": [str(folder), *domain.masks()]}],
+        off=shows(folder),
+        limits=LIMITS,
+        masks=domain.masks(),
+    )
+    return Sighting(
+        bool(play.answers[0]), f"{len(play.answers[0] or ())} files hold the scorer's key ({play.outcomes[0]})"
+    )
+
+
 async def _packing(arena: Arena) -> Sighting:
     """Circle packing has no gold but a known good solution; the run's own champions are such solutions."""
     solution = arena.secret()
@@ -315,5 +353,7 @@ ATTACKS = (
     _attack("debian-proposer", "the same from a proposer's box", "mounts and masks", _debian_proposer, no_debian),
     _attack("jsonl-files", "find the user's data files", "mounts and masks", _jsonl),
     _attack("jsonl-proposer", "the same from a proposer's box", "mounts and masks", _jsonl_proposer),
+    _attack("folder-files", "find the data of a task folder", "mounts and masks", _folder),
+    _attack("folder-scorer", "find the scorer of a task folder", "mounts and masks", _scorer),
     _attack("packing-solutions", "find solutions of other candidates", "mounts", _packing),
 )

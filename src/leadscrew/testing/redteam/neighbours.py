@@ -109,7 +109,14 @@ def _talking(name: str, way: tuple[str, str, str, str, str]) -> Attack:
     async def strike(arena: Arena) -> Sighting:
         return await talk(arena, way)
 
-    return Attack(f"neighbour/{name}", "neighbour", f"talk to another candidate over {way[0]}", way[1], strike)
+    return Attack(
+        f"neighbour/{name}",
+        "neighbour",
+        f"talk to another candidate over {way[0]}",
+        way[1],
+        strike,
+        slow=name != "abstract",
+    )
 
 
 ATTACKS = tuple(_talking(name, way) for name, way in WAYS.items())

@@ -227,7 +227,7 @@ async def _memory(arena: Arena) -> Sighting:
 
 
 def _attack(name: str, about: str, defence: str, strike: Any) -> Attack:
-    return Attack(f"protocol/{name}", "protocol", about, defence, strike)
+    return Attack(f"protocol/{name}", "protocol", about, defence, strike, slow=name == "freeze-worker")
 
 
 ATTACKS = (

@@ -118,7 +118,7 @@ async def _proposer(arena: Arena) -> Sighting:
 
 
 def _attack(name: str, about: str, strike: Any) -> Attack:
-    return Attack(f"survival/{name}", "survival", about, "killing the whole tree", strike)
+    return Attack(f"survival/{name}", "survival", about, "killing the whole tree", strike, slow=name == "timeout")
 
 
 ATTACKS = (
