@@ -98,7 +98,7 @@ def _explained(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 @pytest.mark.parametrize("path", [p for p in SOURCES if p.name != "__init__.py"], ids=short)
 def test_files_are_of_readable_length(path: Path) -> None:
     lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= 520, f"{short(path)} has {lines} lines: one concept, one file"
+    assert lines <= 560, f"{short(path)} has {lines} lines: one concept, one file"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=short)

@@ -6,31 +6,7 @@ succeed, which shows that the attack is real and that it was that defence which 
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from leadscrew.testing.redteam.attack import Attack, Report, Row, Sighting
-from leadscrew.testing.redteam.runner import attacks, run, select
-
-FAMILIES = (
-    "lookups",
-    "secrets",
-    "protocol",
-    "state",
-    "resources",
-    "survival",
-    "network",
-    "neighbours",
-    "trees",
-    "answers",
-    "grading",
-)
-"""The files of this folder that hold attacks."""
-
-
-def family(name: str) -> tuple[Attack, ...]:
-    """Return the attacks of one file."""
-    found: tuple[Attack, ...] = import_module(f"{__name__}.{name}").ATTACKS
-    return found
-
+from leadscrew.testing.redteam.runner import FAMILIES, attacks, family, run, select
 
 __all__ = ["FAMILIES", "Attack", "Report", "Row", "Sighting", "attacks", "family", "run", "select"]

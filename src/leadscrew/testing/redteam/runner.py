@@ -8,6 +8,7 @@ import os
 import pwd
 import time
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TextIO
 
 from leadscrew.adapters.sandboxes import choose
@@ -16,11 +17,30 @@ from leadscrew.ports import Sandbox
 from leadscrew.testing.redteam.arena import new_arena
 from leadscrew.testing.redteam.attack import Attack, Report, Row, Sighting
 
+FAMILIES = (
+    "lookups",
+    "secrets",
+    "protocol",
+    "state",
+    "resources",
+    "survival",
+    "network",
+    "neighbours",
+    "trees",
+    "answers",
+    "grading",
+)
+"""The files of this folder that hold attacks."""
+
+
+def family(name: str) -> tuple[Attack, ...]:
+    """Return the attacks of one file."""
+    found: tuple[Attack, ...] = import_module(f"leadscrew.testing.redteam.{name}").ATTACKS
+    return found
+
 
 def attacks() -> tuple[Attack, ...]:
     """Return every attack, family by family."""
-    from leadscrew.testing.redteam import FAMILIES, family
-
     return tuple(attack for name in FAMILIES for attack in family(name))
 
 
