@@ -7,7 +7,7 @@ can kill what is left of the tree. CPU and wall time are watched by the box itse
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, Protocol
 
 from leadscrew.adapters.sandboxes import tree
@@ -80,9 +80,16 @@ class Watchdog:
         limit = self._limits.memory_mb << 20
         if sum(m.resident for m in members.values()) > limit and sum(map(tree.proportional, members)) > limit:
             return Outcome.OOM
+        if sum(m.virtual for m in members.values()) > limit and self._hidden(members) > limit:
+            return Outcome.OOM
         if sum(m.threads for m in members.values()) > self._limits.processes + OWN_PROCESSES:
             return Outcome.CRASH
         return None
+
+    def _hidden(self, pids: Iterable[int]) -> int:
+        """Memory that may be held in shared mappings, resident or not, with what is private beside it."""
+        held = tree.shared(pids)
+        return held and held + sum(map(tree.private, pids))
 
     def alive(self) -> bool:
         return any(self._is_alive(pid, started) for pid, (started, _) in self._seen.items())

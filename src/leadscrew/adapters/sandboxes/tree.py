@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 @dataclass(frozen=True, slots=True)
 class Usage:
     """One process: its parent, when it started (ticks since boot), CPU seconds of its own and of children it has waited
-    for, threads, resident bytes, and whether it is only a zombie."""
+    for, threads, resident bytes, whether it is only a zombie, and bytes of address space."""
 
     parent: int
     started: int
@@ -25,6 +26,7 @@ class Usage:
     threads: int
     resident: int
     zombie: bool
+    virtual: int = 0
 
 
 def usage(pid: int) -> Usage | None:
@@ -42,6 +44,7 @@ def usage(pid: int) -> Usage | None:
         threads=int(fields[17]),
         resident=int(fields[21]) * _PAGE,
         zombie=fields[0] in (b"Z", b"X"),
+        virtual=int(fields[20]),
     )
 
 
@@ -54,6 +57,32 @@ def proportional(pid: int) -> int:
     with contextlib.suppress(OSError, ValueError, IndexError):
         words = Path(f"/proc/{pid}/statm").read_bytes().split()
         return (int(words[1]) - int(words[2])) * _PAGE
+    return 0
+
+
+def shared(pids: Iterable[int]) -> int:
+    """Return the bytes of anonymous memory that processes have mapped to share it, each such object once.
+
+    Its pages stay when a process drops them from its resident set, so only its size says what it may hold.
+    """
+    found: dict[bytes, int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError, ValueError):
+            for line in Path(f"/proc/{pid}/maps").read_bytes().splitlines():
+                if line.endswith(b"/dev/zero (deleted)"):
+                    span, _, offset, _, inode = line.split()[:5]
+                    first, _, last = span.partition(b"-")
+                    end = int(offset, 16) + int(last, 16) - int(first, 16)
+                    found[inode] = max(found.get(inode, 0), end)
+    return sum(found.values())
+
+
+def private(pid: int) -> int:
+    """Return `proportional` without memory that is shared on purpose, where the kernel tells it apart."""
+    with contextlib.suppress(OSError, ValueError):
+        rows = (line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines()[1:])
+        sizes = {row[0]: int(row[1]) * 1024 for row in rows if len(row) > 1}
+        return sizes[b"Pss:"] - sizes.get(b"Pss_Shmem:", sizes[b"Pss:"])
     return 0
 
 

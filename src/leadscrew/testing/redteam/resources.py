@@ -92,6 +92,22 @@ def solve(input):
     return held
 '''
 
+DROPPED = '''
+import mmap, time
+
+def solve(input):
+    """Put data into shared mappings and drop them from the process: the memory stays, but no process seems to hold it."""
+    held = []
+    for _ in range(input["mib"] // 16):
+        mapping = mmap.mmap(-1, 16 << 20)
+        for at in range(0, 16 << 20, 4096):
+            mapping[at] = 1
+        mapping.madvise(mmap.MADV_DONTNEED)
+        held.append(mapping)
+    time.sleep(0.4)
+    return sum(mapping[0] for mapping in held) * 16
+'''
+
 MANY_FILES = '''
 import os, tempfile
 
@@ -218,6 +234,10 @@ async def _nameless(arena: Arena) -> Sighting:
     return await _use(arena, NAMELESS, QUICK, {"mib": 416}, lambda mib: mib >= 400, off="limitless")
 
 
+async def _dropped(arena: Arena) -> Sighting:
+    return await _use(arena, DROPPED, QUICK, {"mib": 416}, lambda mib: mib >= 400)
+
+
 async def _many_files(arena: Arena) -> Sighting:
     return await _use(arena, MANY_FILES, QUICK, {"mib": 64}, lambda mib: mib > 2 * QUICK.workspace_mb + 8)
 
@@ -272,6 +292,7 @@ ATTACKS = (
     _attack("memory-one", "hold more memory than allowed", _memory),
     _attack("memory-children", "hold it in children that each stay below the limit", _children, slow=True),
     _attack("memory-nameless", "hold it in files without a name", _nameless),
+    _attack("memory-dropped", "hold it in shared mappings that are dropped", _dropped),
     _attack("workspace-many", "fill the folders that can be written", _many_files),
     _attack("file-big", "write one big file", _big_file),
     _attack("cpu-spin", "use processor time past the limit", _spin),
