@@ -20,12 +20,12 @@ from leadscrew import wire
 from leadscrew.config import Config
 from leadscrew.core.budget import Caps
 from leadscrew.core.program import Program
-from leadscrew.core.task import Instance, Operation, Score
+from leadscrew.core.task import Direction, Instance, Operation, Score
 from leadscrew.engine.finalize import Finals, check_evolvable, closed, opened
 from leadscrew.engine.finalize import finalize as finalize_run
 from leadscrew.engine.folders import read_folder
 from leadscrew.engine.ledger import Ledger
-from leadscrew.errors import BudgetReached, ConfigError, NotFoundError, RefusedError, SealedError
+from leadscrew.errors import BudgetReached, ConfigError, NotFoundError, RefusedError, SealedError, UsageError
 from leadscrew.plugins import load_domain, load_method
 from leadscrew.ports import BoxSpec, Domain, Event, Observer, Proposer
 
@@ -85,6 +85,10 @@ def run(
         _begin(store, config, program, wire.prepared_event(prepared, domain))
         assembly = wire.assemble(config, domain, method, store, sandbox, report, observers, config.caps)
         return _search(assembly, program, proposer)
+    except UsageError as error:
+        raise type(error)(
+            f"{error} Nothing was searched yet: mend this, then remove {str(folder)!r} or set run.out to another folder."
+        ) from error
     finally:
         store.close()
         shutil.rmtree(folder / "tmp", ignore_errors=True)
@@ -192,6 +196,8 @@ def improve(
     val: Sequence[Any],
     test: Sequence[Any],
     operation: Operation = "solve",
+    direction: Direction = "max",
+    floor: float | None = None,
     out: str | os.PathLike[str] | None = None,
     observers: Sequence[Observer] = (),
     proposer: Proposer | None = None,
@@ -199,7 +205,8 @@ def improve(
 ) -> RunResult:
     """Improve a program on scored examples and certify the result: the shortest way to use leadscrew as a library.
 
-    `program` is a folder, a file or a tree; `score(input, expected, answer)` returns a number, more being better. Examples
+    `program` is a folder, a file or a tree; `score(input, expected, answer)` returns a number, more being better unless
+    `direction` is "min". `floor` is what a failed trial counts as, 0 if not given: name it where scores go below. Examples
     are mappings with `input` and `expected`, or pairs. Further settings are configuration keys with their section, the dot
     written as two underscores: `harness__iterations=10`, `budget__trials=500`. The run is kept in `out`; calling again with
     the same folder goes on. Raises what `run` and `finalize` raise.
@@ -207,8 +214,13 @@ def improve(
     from leadscrew.domains.function import FunctionDomain
 
     tree = program if isinstance(program, Program) else read_folder(program)
-    domain = FunctionDomain(score, train=train, val=val, test=test, operation=operation)
-    table: dict[str, Any] = {"run": {"out": str(Path(out or "leadscrew-run").resolve())}, "domain": {"name": "function"}}
+    domain = FunctionDomain(
+        score, train=train, val=val, test=test, operation=operation, direction=direction, floor=floor
+    )
+    table: dict[str, Any] = {
+        "run": {"out": str(Path(out or "leadscrew-run").resolve())},
+        "domain": {"name": "function"},
+    }
     for key, value in settings.items():
         section, _, name = key.partition("__")
         table.setdefault(section, {})[name] = value
@@ -361,7 +373,8 @@ def _opened(
     peek.close()
     if domain is None and config.domain.name == "function":
         raise ConfigError(
-            "this run was begun from a Python function: call improve(...) again with the same folder.", key="domain.name"
+            "this run was begun from a Python function: call improve(...) again with the same folder.",
+            key="domain.name",
         )
     domain = domain or load_domain(config)
     method = load_method(config)
@@ -452,5 +465,3 @@ def _write(path: Path, text: str) -> None:
 
 def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-

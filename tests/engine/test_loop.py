@@ -14,12 +14,13 @@ from leadscrew.adapters.stores.inbox import post
 from leadscrew.adapters.stores.sqlite import SQLiteStore
 from leadscrew.core.budget import Caps
 from leadscrew.core.proposal import Edge, Edit, Proposal
+from leadscrew.core.task import Answer, Instance, Objective, Score
 from leadscrew.core.trial import Outcome
 from leadscrew.engine.evaluate import EvaluationSettings
 from leadscrew.engine.loop import LoopSettings
-from leadscrew.errors import BudgetReached, InfrastructureError
+from leadscrew.errors import BudgetReached, DomainError, InfrastructureError
 from leadscrew.methods.harness import HarnessSettings
-from leadscrew.ports import Bench, Event, Message
+from leadscrew.ports import Bench, BoxReply, Event, Message
 
 
 class Climber:
@@ -236,3 +237,28 @@ def test_a_submission_is_taken_once_between_the_methods_own_plans(tmp_path: Path
     assert len(plans) == 1 + 3 + 1
     assert parts.engine.archive.champion is not None
     assert parts.engine.archive.champion.value == 1.0
+
+
+def test_a_failure_never_beats_an_honest_answer(tmp_path: Path) -> None:
+    """Scores below zero with a floor of zero would crown a crash: such a domain is refused at the founding."""
+
+    class Loss(Digits):
+        def score(self, instance: Instance, answer: Answer, graded: Sequence[BoxReply] = ()) -> Score:
+            return Score(super().score(instance, answer).value - 2.0)
+
+    with pytest.raises(DomainError, match=r"scored -2 .* worse than the floor 0"):
+        Parts(tmp_path / "refused", Climber(), domain=Loss()).run()
+
+    class Honest(Loss):
+        objectives = (Objective("matches", floor=-10.0),)
+
+    class Crashing(Climber):
+        async def propose(self, plan: Edit, bench: Bench) -> Sequence[Proposal]:
+            return [Proposal(digits("0"))]
+
+    parts = Parts(tmp_path / "taken", Crashing(), domain=Honest(), settings=HarnessSettings(iterations=1, candidates=1))
+    parts.run()
+    crashing, seed = parts.engine.archive["1.0"], parts.engine.archive["0.0"]
+    assert crashing.value is not None
+    assert seed.value is not None
+    assert crashing.value < seed.value

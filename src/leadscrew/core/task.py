@@ -32,7 +32,10 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A named number with a direction. `floor` is what a failed trial counts as; `ceiling` the best possible, if known."""
+    """A named number with a direction. `ceiling` is the best possible, if known.
+
+    `floor` is what a failed trial counts as. It must be clearly bad: a score worse than it counts as the floor.
+    """
 
     name: str
     direction: Direction = "max"

@@ -162,11 +162,15 @@ def evaluation_of(
 def value_of(trial: Trial, objective: Objective) -> float:
     """Return what a trial counts for: its score, or the objective's floor if the candidate caused a failure.
 
+    A score worse than the floor counts as the floor too, so that no failure ever beats an honest answer.
+
     Raises `ValueError` for an `infra` trial, which counts for nothing.
     """
     if trial.outcome is Outcome.INFRA:
         raise ValueError(f"the infra trial of {trial.instance!r} cannot be counted")
-    return objective.floor if trial.score is None else trial.score
+    if trial.score is None or objective.better(objective.floor, trial.score):
+        return objective.floor
+    return trial.score
 
 
 def mean_aggregate(trials: Iterable[Trial], objective: Objective, planned: int) -> Aggregate:

@@ -17,7 +17,7 @@ from leadscrew.engine.check import CheckSettings, Finding, check_static, smoke
 from leadscrew.engine.commit import Committer
 from leadscrew.engine.evaluate import Evaluator
 from leadscrew.engine.meter import Meter
-from leadscrew.errors import BudgetReached, LeadscrewError
+from leadscrew.errors import BudgetReached, DomainError, LeadscrewError
 from leadscrew.ports import Domain, Event, Evidence, Executor, Item, Message, Observer, Proposer, Store, StoredPlan
 
 SMOKE_ITEMS = 4
@@ -137,7 +137,21 @@ class Workshop:
         known = champion.evaluations.get("val") if champion else None
         reference = known.by_instance() if known else None
         evaluations = await self._evaluator.evaluate(program, account, reference=reference)
+        if plan.operator == "found":
+            self._check_floor(program, proposal.name or candidate.id)
         return _settled(replace(candidate, evaluations=evaluations))
+
+    def _check_floor(self, program: Program, name: str) -> None:
+        """Raise `DomainError` if a founding program scores below the floor: the search would see no difference there."""
+        primary = self._domain.objectives[0]
+        exposed = program.part(self._domain.interface.region).digest
+        for trial in self._store.trials(exposed, "val"):
+            if trial.score is not None and primary.better(primary.floor, trial.score):
+                raise DomainError(
+                    f"{name} scored {trial.score:g} on {trial.instance}, which is worse than the floor {primary.floor:g} of "
+                    f"{primary.name!r}. A failed trial counts as the floor, so a crash would beat this honest answer. "
+                    "Give the objective a floor that is clearly bad (floor = ...)."
+                )
 
     async def _checked(self, plan: Edit, view: Archive, proposal: Proposal) -> Finding:
         program = proposal.program
