@@ -58,7 +58,7 @@ def by_hand(trials: list[Trial]) -> Fraction:
         sets.append(
             mean(
                 [
-                    mean([Fraction(-1 if t.score is None else t.score) for t in inside if t.instance == name])
+                    mean([Fraction(max(-1, -1 if t.score is None else t.score)) for t in inside if t.instance == name])
                     for name in sorted({t.instance for t in inside})
                 ]
             )
