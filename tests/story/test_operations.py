@@ -237,3 +237,42 @@ def test_state_carried_over_through_shared_memory_does_not_pay(tmp_path: Path) -
     certificate = runs.finalize(folder, domain=Echo())
     apart = all(t.score == 1.0 for t in trials)
     assert apart or (certificate["recheck"]["mismatches"] and not certificate["improved"])
+
+
+class Coin(Domain):
+    """The program's answer depends on the seed of the trial, so repeats differ."""
+
+    name = "coin"
+    interface = Interface("solve", deterministic=False)
+    objectives = (Objective("heads"),)
+    limits = QUICK
+
+    def instances(self, split: Split) -> Sequence[Instance]:
+        return [Instance(f"{split}-{i}", split, i, None) for i in range(6)]
+
+    def seed(self) -> Program:
+        return Program.of({"main.py": "def solve(input, seed):\n    return seed % 2\n"})
+
+    def score(self, instance: Instance, answer: Answer, graded: Sequence[BoxReply] = ()) -> Score:
+        return Score(float(answer.value))
+
+
+def test_repeats_give_the_noise_floor(tmp_path: Path) -> None:
+    config = {
+        "run": {"out": str(tmp_path / "run")},
+        "domain": {"name": "own"},
+        "evaluation": {"repeats": 4},
+        "harness": {"iterations": 0},
+        "proposer": {"name": "scripted"},
+    }
+    result = runs.run(config, domain=Coin(), proposer=Scripted({}))
+    store = SQLiteStore.open(tmp_path / "run", readonly=True)
+    trials = [t for c in store.candidates() for t in store.trials(c.program)]
+    store.close()
+    assert len(trials) == 24
+    assert len({t.key for t in trials}) == 24, "repeats are never answered from the cache of one another"
+    certificate = runs.finalize(result.folder, domain=Coin())
+    assert certificate["noise"]["degrees"] == 18
+    assert 0.3 < certificate["noise"]["within_sd"] < 0.7
+    assert certificate["recheck"]["checked"] == 0
+    assert certificate["improved"] is False

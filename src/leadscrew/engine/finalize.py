@@ -16,13 +16,14 @@ from leadscrew.core.archive import Archive
 from leadscrew.core.canonical import digest_of
 from leadscrew.core.proposal import Candidate
 from leadscrew.core.task import Instance
-from leadscrew.core.trial import Evaluation, Purpose
+from leadscrew.core.trial import Evaluation, Outcome, Purpose, value_of
 from leadscrew.engine.bench import derived_rng
 from leadscrew.engine.commit import Committer
 from leadscrew.engine.evaluate import Evaluator
 from leadscrew.engine.ledger import Ledger
 from leadscrew.engine.meter import Meter
 from leadscrew.errors import RefusedError, SealedError
+from leadscrew.policies.noise import noise_floor
 from leadscrew.policies.stats import bootstrap_interval, mean_interval, two_sided
 from leadscrew.ports import Domain, Event, Method, Observer, Store
 
@@ -210,6 +211,7 @@ def _certificate(
         "evaluated": sum(c.status == "evaluated" for c in archive),
         "openings": openings,
         "recheck": dict(recheck),
+        "noise": _noise(champion, store, domain),
         "spend": {
             **{name: amount for name, amount in asdict(spend).items()},
             "seconds": round(meter.seconds, 3),
@@ -219,6 +221,20 @@ def _certificate(
         "finalized": finals.now,
         **finals.facts,
     }
+
+
+def _noise(champion: Candidate, store: Store, domain: Domain) -> dict[str, Any] | None:
+    """The noise floor: how much the champion's score moves when it meets a val instance again. None without repeats."""
+    exposed = store.program(champion.program).part(domain.interface.region).digest
+    repeats: dict[str, list[float]] = {}
+    for trial in store.trials(exposed, "val"):
+        if trial.outcome is not Outcome.INFRA:
+            repeats.setdefault(trial.instance, []).append(value_of(trial, domain.objectives[0]))
+    floor = noise_floor(repeats)
+    if not floor.degrees:
+        return None
+    error = floor.standard_error(floor.instances)
+    return {"within_sd": floor.within_sd, "degrees": floor.degrees, "standard_error_of_val": error}
 
 
 def _row(candidate: Candidate, found: Evaluation) -> dict[str, Any]:

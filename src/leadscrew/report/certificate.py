@@ -40,6 +40,7 @@ def certificate_text(certificate: Mapping[str, Any]) -> str:
         ("val seen by proposers", "yes, with answers" if certificate["val_visible"] else "no"),
         ("test split", f"opened {_times(certificate['openings'])}, digest {str(test.get('digest', ''))[:16]}"),
         ("recheck in fresh boxes", _recheck(certificate.get("recheck", {}))),
+        ("noise of a repeated trial", _noise(certificate.get("noise"))),
         ("sandbox", _sandbox(certificate["sandbox"])),
         (
             "tamper-exposed",
@@ -61,6 +62,7 @@ def certificate_text(certificate: Mapping[str, Any]) -> str:
         "evaluated",
         "openings",
         "recheck",
+        "noise",
         "spend",
         "caps",
         "tamper_exposed",
@@ -138,6 +140,12 @@ def _competed(certificate: Mapping[str, Any]) -> str:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times in all: the more often, the less its numbers can be believed"
+
+
+def _noise(noise: Mapping[str, Any] | None) -> str:
+    if noise is None:
+        return ""
+    return f"standard deviation {_n(noise['within_sd'])}, from {noise['degrees']} repeats"
 
 
 def _recheck(recheck: Mapping[str, Any]) -> str:
