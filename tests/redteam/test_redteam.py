@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from leadscrew.errors import NotFoundError
+from leadscrew.errors import NotFoundError, UsageError
 from leadscrew.testing.redteam import Attack, Report, Row, Sighting, attacks, run, select
+from leadscrew.testing.redteam.other_user import report_from
 from leadscrew.testing.redteam.runner import line, run_attack, summary
 
 QUICK = select((), slow=False)
@@ -75,6 +79,29 @@ def test_a_breach_or_a_failed_control_fails_the_report() -> None:
     counted = _report(ROW, replace(ROW, held=False), replace(ROW, controlled=False), replace(ROW, skipped="none"))
     assert (counted.attempts, counted.controls, counted.breaches) == (3, 2, 1)
     assert counted.to_json()["skipped"] == 1
+
+
+def test_a_report_survives_its_way_to_another_user_and_back() -> None:
+    report = _report(ROW, replace(ROW, skipped="none"))
+    assert report_from(json.loads(json.dumps(report.to_json()))) == report
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_must_exist_and_be_able_to_run_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no user"):
+        run(user="leadscrew-nobody-has-this-name")
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "python").symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(closed / "python"))
+    with pytest.raises(UsageError, match="may not run"):
+        run(user="nobody")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may")
+def test_an_ordinary_user_cannot_become_another() -> None:
+    with pytest.raises(UsageError, match="only root"):
+        run(user="nobody")
 
 
 def test_rows_say_what_happened() -> None:

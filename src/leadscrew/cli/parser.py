@@ -155,6 +155,7 @@ def _ship(commands: _Commands[argparse.ArgumentParser]) -> None:
 
     add = _command(commands, "redteam", "ship:redteam", "attack the sandbox with hostile programs, each with a control")
     add("--only", metavar="NAME", action="append", default=[], help="run only this attack or family (may be repeated)")
+    add("--user", metavar="NAME", default="", help="as root: attack as this ordinary user, such as nobody")
 
 
 def _settings(add: Callable[..., argparse.Action]) -> None:

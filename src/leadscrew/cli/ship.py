@@ -63,7 +63,7 @@ def redteam(args: argparse.Namespace) -> int:
 
     from leadscrew.testing import redteam as attacks
 
-    return 0 if attacks.run(sys.stdout, as_json=args.json, only=tuple(args.only)).passed else 1
+    return 0 if attacks.run(sys.stdout, as_json=args.json, only=tuple(args.only), user=args.user).passed else 1
 
 
 def _flat(value: object) -> str:

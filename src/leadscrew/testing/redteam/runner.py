@@ -111,13 +111,20 @@ async def run_all(chosen: Sequence[Attack], told: Callable[[Row], None], at_once
 
 
 def run(
-    out: TextIO | None = None, *, as_json: bool = False, only: Sequence[str] = (), slow: bool = True, at_once: int = 3
+    out: TextIO | None = None,
+    *,
+    as_json: bool = False,
+    only: Sequence[str] = (),
+    slow: bool = True,
+    at_once: int = 3,
+    user: str = "",
 ) -> Report:
     """Try every hostile program against this machine's sandbox and return the report.
 
     With `out`, each attack is printed as it ends and a summary last, or with `as_json` the whole report as one object.
-    `only` names attacks or families; `at_once` of them go at a time, since most wait most of the time. Raises
-    `SandboxUnavailable` where no sandbox can run and `NotFoundError` for an unknown name.
+    `only` names attacks or families; `at_once` of them go at a time, since most wait most of the time. `user` has root
+    attack as that ordinary user instead. Raises `SandboxUnavailable` where no sandbox can run, `NotFoundError` for an
+    unknown name, and `UsageError` where that user cannot be had.
     """
     start = time.monotonic()
     chosen = select(only, slow=slow)
@@ -126,8 +133,15 @@ def run(
         if out is not None and not as_json:
             print(line(row), file=out, flush=True)
 
-    rows, sandbox = asyncio.run(run_all(chosen, told, at_once))
-    report = Report(rows, sandbox, pwd.getpwuid(os.geteuid()).pw_name, time.monotonic() - start)
+    if user:
+        from leadscrew.testing.redteam.other_user import run_as
+
+        report = run_as(user, only)
+        for row in report.rows:
+            told(row)
+    else:
+        rows, sandbox = asyncio.run(run_all(chosen, told, at_once))
+        report = Report(rows, sandbox, pwd.getpwuid(os.geteuid()).pw_name, time.monotonic() - start)
     if out is not None:
         print(json.dumps(report.to_json(), indent=1) if as_json else summary(report), file=out, flush=True)
     return report
