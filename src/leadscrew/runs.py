@@ -7,10 +7,7 @@ import json
 import os
 import shutil
 import signal
-import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +18,26 @@ from leadscrew.config import Config
 from leadscrew.core.budget import Caps
 from leadscrew.core.program import Program
 from leadscrew.core.task import Direction, Instance, Operation, Score
-from leadscrew.engine.finalize import Finals, check_evolvable, closed, opened
+from leadscrew.engine.finalize import Finals, certificate_of, opened
 from leadscrew.engine.finalize import finalize as finalize_run
 from leadscrew.engine.folders import read_folder
 from leadscrew.engine.ledger import Ledger
-from leadscrew.errors import BudgetReached, ConfigError, NotFoundError, RefusedError, SealedError, UsageError
+from leadscrew.errors import BudgetReached, RefusedError, UsageError
 from leadscrew.plugins import load_domain, load_method
-from leadscrew.ports import BoxSpec, Domain, Event, Observer, Proposer
+from leadscrew.ports import Domain, Event, Observer, Proposer
+from leadscrew.sitting import (
+    begin,
+    begun,
+    check_caps,
+    check_not_closed,
+    check_resumable,
+    mounted,
+    now,
+    program_of,
+    seed_of,
+    sitting,
+    write_durably,
+)
 
 ConfigLike = Config | str | os.PathLike[str] | Mapping[str, Any]
 
@@ -75,14 +85,14 @@ def run(
         return _go_on(folder, None, observers, domain, program, proposer)
     domain = domain or load_domain(config)
     method = load_method(config)
-    program = _program(config, program)
-    _check_caps(config.caps)
-    with _begun(folder):
+    program = program_of(config, program)
+    check_caps(config.caps)
+    with begun(folder):
         sandbox, report = wire.start_sandbox(config, folder)
-        prepared = wire.prepare(domain, _mounted(sandbox, domain))
+        prepared = wire.prepare(domain, mounted(sandbox, domain))
         store = wire.create_store(folder, config, method)
     try:
-        _begin(store, config, program, wire.prepared_event(prepared, domain))
+        begin(store, config, program, wire.prepared_event(prepared, domain))
         assembly = wire.assemble(config, domain, method, store, sandbox, report, observers, config.caps)
         return _search(assembly, program, proposer)
     except UsageError as error:
@@ -117,16 +127,21 @@ def finalize(
 
     Raises `SealedError` if the run is closed, `RefusedError` if there is nothing to test or candidates are still worked on.
     """
-    from leadscrew.report.certificate import certificate_text
-
     folder = Path(folder).resolve()
-    with _opened(folder, domain, observers, None, check=_check_not_closed) as (assembly, prepared):
+    if (folder / "run.db").exists() and not (folder / "certificate.json").exists():
+        # Killed after the run was closed and before the file was written: the store holds the certificate too.
+        store = wire.open_store(folder)
+        lost = certificate_of(store)
+        store.close()
+        if lost is not None:
+            return _publish(folder, lost)
+    with sitting(folder, domain, observers, None, check=check_not_closed) as (assembly, prepared):
         store = assembly.store
         created = next(data for _, _, data in store.events("created"))
         finals = Finals(
             run_id=str(created["run"]),
             seed=assembly.config.run.seed,
-            now=_now(),
+            now=now(),
             test_digest=prepared.digests["test"],
             facts=wire.facts_of(assembly, prepared),
             recheck=assembly.config.evaluation.recheck,
@@ -154,9 +169,7 @@ def finalize(
                 await assembly.close()
 
         certificate = asyncio.run(end())
-    _write(folder / "certificate.json", json.dumps(certificate, indent=2, ensure_ascii=False) + "\n")
-    _write(folder / "certificate.txt", certificate_text(certificate) + "\n")
-    return certificate
+    return _publish(folder, certificate)
 
 
 def fork(folder: str | os.PathLike[str], out: str | os.PathLike[str], changes: Mapping[str, Any]) -> RunResult:
@@ -176,13 +189,13 @@ def fork(folder: str | os.PathLike[str], out: str | os.PathLike[str], changes: M
         domain, method = load_domain(config), load_method(config)
         archive = wire.load_run(store, domain)
         champion = archive.champion
-        seed = store.program(champion.program) if champion is not None else _seed(store)
+        seed = store.program(champion.program) if champion is not None else seed_of(store)
         origin = next(data for _, _, data in store.events("created"))["run"]
     finally:
         store.close()
     made = wire.create_store(out, config, method)
     try:
-        _begin(made, config, seed, None, forked_from=origin)
+        begin(made, config, seed, None, forked_from=origin)
     finally:
         made.close()
     return RunResult(out, "", None, None, 0, "not started")
@@ -271,30 +284,17 @@ def doctor() -> dict[str, Any]:
 # -- inside --------------------------------------------------------------------------------------
 
 
+def _publish(folder: Path, certificate: dict[str, Any]) -> dict[str, Any]:
+    from leadscrew.report.certificate import certificate_text
+
+    write_durably(folder / "certificate.txt", certificate_text(certificate) + "\n")
+    write_durably(folder / "certificate.json", json.dumps(certificate, indent=2, ensure_ascii=False) + "\n")
+    return certificate
+
+
 def _objectives(domain: Domain) -> list[dict[str, Any]]:
     """What readers of the store need to rank candidates without loading the domain."""
     return [asdict(objective) for objective in domain.objectives]
-
-
-def _begin(
-    store: wire.RunStore, config: Config, program: Program | None, prepared: Mapping[str, Any] | None, **more: Any
-) -> None:
-    """Write down, in one commit, who the run is and what it starts from. Without it a run was never begun."""
-    (store.path / "config.toml").write_text(configuration.to_toml(config), encoding="utf-8")
-    if prepared is not None:
-        store.add_event("prepared", prepared)
-    if program is not None:
-        store.add_event("seed", {"program": store.put_program(program)})
-    store.add_event("created", {"run": uuid.uuid4().hex, "when": _now(), **more})
-    store.commit()
-
-
-def _program(config: Config, given: Program | None) -> Program | None:
-    return read_folder(config.program.path) if given is None and config.program.path else given
-
-
-def _seed(store: wire.RunStore) -> Program | None:
-    return next((store.program(str(data["program"])) for _, _, data in store.events("seed")), None)
 
 
 def _search(assembly: wire.Assembly, seed: Program | None, proposer: Proposer | None) -> RunResult:
@@ -339,9 +339,9 @@ def _go_on(
     program: Program | None,
     proposer: Proposer | None,
 ) -> RunResult:
-    with _opened(folder, domain, observers, caps, program, check=_check_resumable) as (assembly, _):
+    with sitting(folder, domain, observers, caps, program, check=check_resumable) as (assembly, _):
         if not opened(assembly.store):
-            return _search(assembly, _seed(assembly.store), proposer)
+            return _search(assembly, seed_of(assembly.store), proposer)
         asyncio.run(assembly.close())
     certificate = finalize(folder, observers=observers, domain=domain)
     store = wire.open_store(folder)
@@ -355,113 +355,9 @@ def _go_on(
     )
 
 
-@contextmanager
-def _opened(
-    folder: Path,
-    domain: Domain | None,
-    observers: Sequence[Observer],
-    caps: Caps | None,
-    program: Program | None = None,
-    *,
-    check: Callable[[wire.RunStore], None],
-) -> Iterator[tuple[wire.Assembly, wire.Prepared]]:
-    """Open a stored run as its writer and put it together again, if `check` lets it pass."""
-    if not (folder / "run.db").exists():
-        raise NotFoundError(f"there is no run in {str(folder)!r}.", name=str(folder))
-    peek = wire.open_store(folder)
-    config = configuration.config_from(dict(peek.config), folder)
-    peek.close()
-    if domain is None and config.domain.name == "function":
-        raise ConfigError(
-            "this run was begun from a Python function: call improve(...) again with the same folder.",
-            key="domain.name",
-        )
-    domain = domain or load_domain(config)
-    method = load_method(config)
-    store = wire.open_store(folder, readonly=False, method=method)
-    try:
-        check(store)
-        sandbox, report = wire.start_sandbox(config, folder)
-        prepared = wire.prepare(domain, _mounted(sandbox, domain))
-        wire.check_same_data(store, prepared, domain.scorer_digest())
-        found = wire.prepared_event(prepared, domain)
-        if not any(True for _ in store.events("created")):
-            _begin(store, config, _program(config, program), found)
-        elif not any(True for _ in store.events("prepared")):
-            store.add_event("prepared", found)
-        in_force = _raised(store, config.caps, caps)
-        yield wire.assemble(config, domain, method, store, sandbox, report, observers, in_force), prepared
-    finally:
-        store.close()
-        shutil.rmtree(folder / "tmp", ignore_errors=True)
-
-
-def _check_not_closed(store: wire.RunStore) -> None:
-    if closed(store):
-        raise SealedError(f"the run in {str(store.path)!r} is closed; see its certificate.json.")
-
-
-def _check_resumable(store: wire.RunStore) -> None:
-    # Opened but not closed: the finalize that was cut short goes on.
-    if not opened(store) or closed(store):
-        check_evolvable(store)
-
-
-def _raised(store: wire.RunStore, configured: Caps, given: Caps | None) -> Caps:
-    """Return the caps in force: the configured ones, overlaid by every change that was ever made, the newest last."""
-    changes: dict[str, Any] = {}
-    for _, _, data in store.events("caps"):
-        changes.update(data)
-    if given is not None:
-        new = {name: cap for name, cap in asdict(given).items() if cap is not None}
-        store.add_event("caps", new)
-        store.commit()
-        changes.update(new)
-    return replace(configured, **changes)
-
-
-def _check_caps(caps: Caps) -> None:
-    if caps.usd is not None or caps.calls is not None or caps.tokens is not None:
-        name = next(n for n in ("usd", "calls", "tokens") if getattr(caps, n) is not None)
-        raise ConfigError(
-            f"budget.{name} is set, but no model is configured whose spending could be counted. Remove the key.",
-            key=f"budget.{name}",
-        )
-
-
-def _mounted(sandbox: Any, domain: Domain) -> list[str]:
-    spec = BoxSpec("evaluate", domain.limits, masks=tuple(domain.masks()), environment=domain.environment)
-    return list(sandbox.exposes(spec))
-
-
 def _config(given: ConfigLike) -> Config:
     if isinstance(given, Config):
         return given
     if isinstance(given, Mapping):
         return configuration.config_from(dict(given), Path.cwd())
     return configuration.load_config(Path(given))
-
-
-@contextmanager
-def _begun(folder: Path) -> Iterator[None]:
-    """Leave no half-made run folder behind if a run cannot begin."""
-    existed = folder.exists()
-    try:
-        yield
-    except BaseException:
-        if not existed:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-def _write(path: Path, text: str) -> None:
-    draft = path.with_suffix(path.suffix + ".new")
-    with open(draft, "w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(draft, path)
-
-
-def _now() -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("adapters", "domains"),
     ("testing",),
     ("report", "config", "plugins", "wire"),
+    ("sitting",),
     ("runs", "control"),
     ("web", "cli", "__main__"),
     ("__init__",),

@@ -179,3 +179,13 @@ def test_a_killed_finalize_goes_on(tmp_path: Path) -> None:
     result = runs.resume(folder, domain=Affine(7), proposer=Scripted({}))
     assert result.certificate is not None
     assert result.certificate["openings"] == 1, "one run counts once, however often its finalize is begun"
+
+
+def test_a_certificate_that_was_never_written_is_written_later(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    go(folder, in_flight=1, workers=2, domain=Affine(11))
+    certificate = runs.finalize(folder, domain=Affine(11))
+    for name in ("certificate.json", "certificate.txt"):
+        (folder / name).unlink()
+    assert runs.finalize(folder, domain=Affine(11)) == certificate
+    assert runs.verify(folder)["certificate"] == "matches"

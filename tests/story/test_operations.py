@@ -135,7 +135,9 @@ class Coding(Domain):
     limits = QUICK
 
     def instances(self, split: Split) -> Sequence[Instance]:
-        return [Instance(f"{split}-{k}", split, {"ask": f"multiply by {k}"}, [k * n for n in (1, 2, 5)]) for k in (2, 3)]
+        return [
+            Instance(f"{split}-{k}", split, {"ask": f"multiply by {k}"}, [k * n for n in (1, 2, 5)]) for k in (2, 3)
+        ]
 
     def seed(self) -> Program:
         source = (

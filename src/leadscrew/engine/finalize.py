@@ -54,6 +54,13 @@ def closed(store: Store) -> bool:
     return any(True for _ in store.events("closed"))
 
 
+def certificate_of(store: Store) -> dict[str, Any] | None:
+    """Return the certificate that a run was closed with, or None for an open run."""
+    for _, _, data in store.events("closed"):
+        return {**data["content"], "chain_head": store.chain_head()}
+    return None
+
+
 def check_evolvable(store: Store) -> None:
     """Raise `SealedError` if the run may not go on searching."""
     if closed(store) or opened(store):
@@ -105,7 +112,7 @@ async def finalize(
     results = dict(zip(finalists, await _in_order([tested(c) for c in finalists]), strict=True))
     recheck = await _recheck(finals.recheck, archive, finalists, store, evaluator, domain)
     certificate = _certificate(finals, archive, method, domain, results, recheck, openings, store, meter)
-    store.add_event("closed", {"certificate": digest_of(certificate)})
+    store.add_event("closed", {"certificate": digest_of(certificate), "content": certificate})
     await committer.durable()
     certificate["chain_head"] = store.chain_head()
     observe(Event("final", {"state": "closed", "certificate": certificate}))

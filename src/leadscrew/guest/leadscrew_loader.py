@@ -63,8 +63,10 @@ class PythonProgram:
 
     def _bind_solve(self, module: types.ModuleType) -> None:
         function = self._function(module, "solve", "def solve(input): ...")
-        self.solve = (lambda value, seed: function(value, seed)) if _takes(function, 2) else (
-            lambda value, seed: function(value)
+        self.solve = (
+            (lambda value, seed: function(value, seed))
+            if _takes(function, 2)
+            else (lambda value, seed: function(value))
         )
         if not _takes(function, 2) and not _takes(function, 1):
             raise wire.Invalid(f"solve{_shape(function)} cannot be called as solve(input) or solve(input, seed)")

@@ -70,7 +70,11 @@ class Harness:
     name: ClassVar[str] = "harness"
     record_kinds: ClassVar[Mapping[str, Mapping[str, str]]] = {
         "iteration": {
-            "iteration": "int", "candidates": "list", "champion": "str", "promoted": "str", "near_misses": "list",
+            "iteration": "int",
+            "candidates": "list",
+            "champion": "str",
+            "promoted": "str",
+            "near_misses": "list",
         },
         "near_miss": {"plan": "int", "against": "str", "gain": "float", "state": "str"},
     }
@@ -130,8 +134,7 @@ class Harness:
         admitted = self._first(archive, ranked) if champion is None else self._against(archive, champion, ranked)
         promoted = best_of(archive, [c for c in ranked if admitted[c.id].decision == "promoted"])
         verdicts = tuple(
-            self._verdict(archive, number, c, ranked, admitted.get(c.id), promoted)
-            for c in results.candidates
+            self._verdict(archive, number, c, ranked, admitted.get(c.id), promoted) for c in results.candidates
         )
         near = [v.candidate for v in verdicts if v.klass == "near_miss"]
         now = promoted or champion

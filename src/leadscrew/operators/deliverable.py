@@ -90,9 +90,7 @@ def _entries(folder: Path) -> list[Any]:
     return candidates
 
 
-def _proposal(
-    folder: Path, item: Any, archive: Archive, program: Callable[[str], Program], entry: str
-) -> Proposal:
+def _proposal(folder: Path, item: Any, archive: Archive, program: Callable[[str], Program], entry: str) -> Proposal:
     name = ""
     try:
         if not isinstance(item, dict):
@@ -208,4 +206,3 @@ def _kind(value: Any) -> str:
 
 def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
-

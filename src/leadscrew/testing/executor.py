@@ -325,7 +325,9 @@ for line in sys.stdin:
             assert [r.answer.value for r in await large] == list(range(1, 401))
 
     async def test_large_inputs_and_answers_pass(self) -> None:
-        source = "import hashlib\ndef solve(input):\n    return hashlib.sha256(input.encode()).hexdigest() + 'y' * 60000\n"
+        source = (
+            "import hashlib\ndef solve(input):\n    return hashlib.sha256(input.encode()).hexdigest() + 'y' * 60000\n"
+        )
         text = "ü" * 2_000_000
         async with aclosing_executor(await self.make(1)) as executor:
             (reply,) = await run(executor, job(source, [text]))

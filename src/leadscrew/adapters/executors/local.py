@@ -189,9 +189,7 @@ class LocalExecutor:
                 if box is not None:
                     self._pool.release(box)
 
-    async def _load(
-        self, job: Job, group: _Group, box: WarmBox, out: _Replies
-    ) -> tuple[Outcome, str, int]:
+    async def _load(self, job: Job, group: _Group, box: WarmBox, out: _Replies) -> tuple[Outcome, str, int]:
         def item(index: int, line: Line) -> None:
             if index == group.reported:
                 group.reported += 1

@@ -1,0 +1,157 @@
+"""A sitting: one process at work on a run. How a run is begun, opened again as its writer, and what is checked before."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from leadscrew import config as configuration
+from leadscrew import wire
+from leadscrew.config import Config
+from leadscrew.core.budget import Caps
+from leadscrew.core.program import Program
+from leadscrew.engine.finalize import check_evolvable, closed, opened
+from leadscrew.engine.folders import read_folder
+from leadscrew.errors import ConfigError, NotFoundError, SealedError
+from leadscrew.plugins import load_domain, load_method
+from leadscrew.ports import BoxSpec, Domain, Observer
+
+
+def begin(
+    store: wire.RunStore, config: Config, program: Program | None, prepared: Mapping[str, Any] | None, **more: Any
+) -> None:
+    """Write down, in one commit, who the run is and what it starts from. Without it a run was never begun."""
+    (store.path / "config.toml").write_text(configuration.to_toml(config), encoding="utf-8")
+    if prepared is not None:
+        store.add_event("prepared", prepared)
+    if program is not None:
+        store.add_event("seed", {"program": store.put_program(program)})
+    store.add_event("created", {"run": uuid.uuid4().hex, "when": now(), **more})
+    store.commit()
+
+
+def program_of(config: Config, given: Program | None) -> Program | None:
+    """Return the program to start from: the given one, or what the configuration names, or None for the domain's own."""
+    return read_folder(config.program.path) if given is None and config.program.path else given
+
+
+def seed_of(store: wire.RunStore) -> Program | None:
+    """Return the program that a stored run was begun with, or None for the domain's own."""
+    return next((store.program(str(data["program"])) for _, _, data in store.events("seed")), None)
+
+
+@contextmanager
+def sitting(
+    folder: Path,
+    domain: Domain | None,
+    observers: Sequence[Observer],
+    caps: Caps | None,
+    program: Program | None = None,
+    *,
+    check: Callable[[wire.RunStore], None],
+) -> Iterator[tuple[wire.Assembly, wire.Prepared]]:
+    """Open a stored run as its writer and put it together again, if `check` lets it pass."""
+    if not (folder / "run.db").exists():
+        raise NotFoundError(f"there is no run in {str(folder)!r}.", name=str(folder))
+    peek = wire.open_store(folder)
+    config = configuration.config_from(dict(peek.config), folder)
+    peek.close()
+    if domain is None and config.domain.name == "function":
+        raise ConfigError(
+            "this run was begun from a Python function: call improve(...) again with the same folder.",
+            key="domain.name",
+        )
+    domain = domain or load_domain(config)
+    method = load_method(config)
+    store = wire.open_store(folder, readonly=False, method=method)
+    try:
+        check(store)
+        sandbox, report = wire.start_sandbox(config, folder)
+        prepared = wire.prepare(domain, mounted(sandbox, domain))
+        wire.check_same_data(store, prepared, domain.scorer_digest())
+        found = wire.prepared_event(prepared, domain)
+        if not any(True for _ in store.events("created")):
+            begin(store, config, program_of(config, program), found)
+        elif not any(True for _ in store.events("prepared")):
+            store.add_event("prepared", found)
+        in_force = _raised(store, config.caps, caps)
+        yield wire.assemble(config, domain, method, store, sandbox, report, observers, in_force), prepared
+    finally:
+        store.close()
+        shutil.rmtree(folder / "tmp", ignore_errors=True)
+
+
+def check_not_closed(store: wire.RunStore) -> None:
+    """Raise `SealedError` if the run was finalized."""
+    if closed(store):
+        raise SealedError(f"the run in {str(store.path)!r} is closed; see its certificate.json.")
+
+
+def check_resumable(store: wire.RunStore) -> None:
+    """Raise `SealedError` if the run's search is over and reported."""
+    # Opened but not closed: the finalize that was cut short goes on.
+    if not opened(store) or closed(store):
+        check_evolvable(store)
+
+
+def _raised(store: wire.RunStore, configured: Caps, given: Caps | None) -> Caps:
+    """Return the caps in force: the configured ones, overlaid by every change that was ever made, the newest last."""
+    changes: dict[str, Any] = {}
+    for _, _, data in store.events("caps"):
+        changes.update(data)
+    if given is not None:
+        new = {name: cap for name, cap in asdict(given).items() if cap is not None}
+        store.add_event("caps", new)
+        store.commit()
+        changes.update(new)
+    return replace(configured, **changes)
+
+
+def check_caps(caps: Caps) -> None:
+    """Raise `ConfigError` for a cap on what nothing here could count."""
+    if caps.usd is not None or caps.calls is not None or caps.tokens is not None:
+        name = next(n for n in ("usd", "calls", "tokens") if getattr(caps, n) is not None)
+        raise ConfigError(
+            f"budget.{name} is set, but no model is configured whose spending could be counted. Remove the key.",
+            key=f"budget.{name}",
+        )
+
+
+def mounted(sandbox: Any, domain: Domain) -> list[str]:
+    """Return the host paths that boxes of a domain would show."""
+    spec = BoxSpec("evaluate", domain.limits, masks=tuple(domain.masks()), environment=domain.environment)
+    return list(sandbox.exposes(spec))
+
+
+@contextmanager
+def begun(folder: Path) -> Iterator[None]:
+    """Leave no half-made run folder behind if a run cannot begin."""
+    existed = folder.exists()
+    try:
+        yield
+    except BaseException:
+        if not existed:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Replace a file as a whole; it is on disk when this returns."""
+    draft = path.with_suffix(path.suffix + ".new")
+    with open(draft, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(draft, path)
+
+
+def now() -> str:
+    """Return the time in UTC as the certificate writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
