@@ -182,8 +182,12 @@ class Chaos:
             for kind, value in watch.lines(0.2):
                 self._note(kind, value)
                 current = {
-                    "call": "proposing", "recorded": "proposed", "trial": "trials", "judged": "judged",
-                    "final": "finalizing", "end": "end",
+                    "call": "proposing",
+                    "recorded": "proposed",
+                    "trial": "trials",
+                    "judged": "judged",
+                    "final": "finalizing",
+                    "end": "end",
                 }[kind]
                 seen += current == phase
             if watch.ended or current == "end":

@@ -16,4 +16,6 @@ def machine_line() -> str:
     except OSError:
         model = platform.processor() or model
     load = "/".join(f"{x:.1f}" for x in os.getloadavg())
-    return f"{model}, {os.cpu_count()} CPUs, load {load}, Linux {platform.release()}, Python {platform.python_version()}"
+    return (
+        f"{model}, {os.cpu_count()} CPUs, load {load}, Linux {platform.release()}, Python {platform.python_version()}"
+    )

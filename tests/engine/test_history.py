@@ -85,7 +85,10 @@ def test_a_whole_run_leaves_exactly_these_files_and_rows(tmp_path: Path) -> None
     names = ["0.0-majority", "0.1-always-b", "1.0-two", "1.1-broken", "2.0-two", "3.0-worse"]
     expected = {"README.md", "evolution_summary.jsonl", "frontier_val.json"}
     for name in names:
-        expected |= {f"candidates/{name}/{f}" for f in ("program/rule.txt", "proposal.json", "val.json", "summary.md", "log.jsonl")}
+        expected |= {
+            f"candidates/{name}/{f}"
+            for f in ("program/rule.txt", "proposal.json", "val.json", "summary.md", "log.jsonl")
+        }
     expected |= {"candidates/1.1-broken/stderr.txt"}
     expected |= {f"candidates/2.1-lost/{f}" for f in ("proposal.json", "summary.md", "stderr.txt")}
     assert set(tree(tmp_path)) == expected
@@ -257,7 +260,9 @@ def test_two_writers_of_one_folder_do_not_spoil_it(tmp_path: Path) -> None:
     assert tree(tmp_path / "shared", times=False) == expected
 
 
-@pytest.mark.parametrize("kept", ["", "[]", "{}", '{"next": -1, "skipped": [], "plans": 9, "bytes": 0, "evidence": []}'])
+@pytest.mark.parametrize(
+    "kept", ["", "[]", "{}", '{"next": -1, "skipped": [], "plans": 9, "bytes": 0, "evidence": []}']
+)
 def test_a_position_that_somebody_spoiled_is_mended(tmp_path: Path, kept: str) -> None:
     shop = play(tmp_path)
     whole = tree(tmp_path)

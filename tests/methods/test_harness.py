@@ -27,17 +27,23 @@ RNG = random.Random(0)
 ACCURACY = Objective("accuracy", ceiling=1.0)
 
 
-def candidate(id: str, values: Sequence[float], base: str = "", costs: dict[str, float] | None = None, **more: Any) -> Candidate:
+def candidate(
+    id: str, values: Sequence[float], base: str = "", costs: dict[str, float] | None = None, **more: Any
+) -> Candidate:
     plan, index = map(int, id.split("."))
     mean = sum(values) / len(values)
     aggregate = Aggregate(mean, costs or {}, {"main": mean})
-    val = Evaluation(f"p{id}", "val", 0, len(values), tuple(f"v{i}" for i in range(len(values))), tuple(values), aggregate)
+    val = Evaluation(
+        f"p{id}", "val", 0, len(values), tuple(f"v{i}" for i in range(len(values))), tuple(values), aggregate
+    )
     edges = (Edge("base", base),) if base else ()
     fields: dict[str, Any] = {"status": "evaluated", "outcome": Outcome.OK, "evaluations": {"val": val}, "edges": edges}
     return Candidate(id, plan, index, f"p{id}", "", "x", **{**fields, **more})
 
 
-def play(method: Harness, plans: Sequence[Sequence[Candidate]], objectives: Sequence[Objective] = (ACCURACY,)) -> Archive:
+def play(
+    method: Harness, plans: Sequence[Sequence[Candidate]], objectives: Sequence[Objective] = (ACCURACY,)
+) -> Archive:
     archive = Archive(objectives)
     for number, candidates in enumerate(plans):
         step(method, archive, number, candidates)
@@ -108,7 +114,9 @@ def test_settings_out_of_range_are_refused(table: dict[str, Any]) -> None:
 
 def test_the_best_founder_leads_and_has_nothing_to_be_compared_with() -> None:
     archive = Archive((ACCURACY,))
-    judged = step(Harness(), archive, 0, [candidate("0.0", hits(5)), candidate("0.1", hits(8)), candidate("0.2", hits(8))])
+    judged = step(
+        Harness(), archive, 0, [candidate("0.0", hits(5)), candidate("0.1", hits(8)), candidate("0.2", hits(8))]
+    )
     assert classes(judged) == ["dominated", "promoted", "dominated"]
     assert [v.champion for v in judged.verdicts] == [False, True, False]
     for v in judged.verdicts:
@@ -117,7 +125,9 @@ def test_the_best_founder_leads_and_has_nothing_to_be_compared_with() -> None:
 
 def test_deltas_are_against_the_best_before_the_base_and_the_baseline() -> None:
     method = Harness(HarnessSettings(promotion="published"))
-    archive = play(method, [[candidate("0.0", hits(4)), candidate("0.1", hits(6))], [candidate("1.0", hits(10), "0.0")]])
+    archive = play(
+        method, [[candidate("0.0", hits(4)), candidate("0.1", hits(6))], [candidate("1.0", hits(10), "0.0")]]
+    )
     judged = step(method, archive, 2, [candidate("2.0", hits(12), "0.0"), candidate("2.1", hits(9), "1.0")])
     facts = judged.verdicts[0].facts
     assert facts["best_before"] == 0.5
@@ -261,7 +271,9 @@ def near_miss(settings: HarnessSettings) -> tuple[Harness, Archive]:
 
 
 def measured(**values: list[float]) -> Results:
-    return Results(measured={k[1:].replace("_", "."): candidate("9.9", v).evaluations["val"] for k, v in values.items()})
+    return Results(
+        measured={k[1:].replace("_", "."): candidate("9.9", v).evaluations["val"] for k, v in values.items()}
+    )
 
 
 CONFIRM = HarnessSettings(confirm_repeats=4, iterations=5)
@@ -281,7 +293,9 @@ def test_without_confirmation_nothing_is_measured_again() -> None:
     assert isinstance(method.plan(archive, 2, RNG), Edit)
 
 
-@pytest.mark.parametrize(("fresh", "klass", "state"), [(hits(18), "promoted", "confirmed"), (hits(9), "near_miss", "refuted")])
+@pytest.mark.parametrize(
+    ("fresh", "klass", "state"), [(hits(18), "promoted", "confirmed"), (hits(9), "near_miss", "refuted")]
+)
 def test_only_the_fresh_repeats_decide(fresh: list[float], klass: str, state: str) -> None:
     method, archive = near_miss(CONFIRM)
     plan = method.plan(archive, 2, RNG)

@@ -67,8 +67,13 @@ def test_a_folder_is_a_whole_program(folder: Path) -> None:
 
 
 def test_the_other_published_shape(folder: Path) -> None:
-    item = {"name": "t", "import_path": "agents.new:AgentHarness", "hypothesis": "h", "changes": "adds a cache",
-            "expected_efficiency": "fewer calls"}
+    item = {
+        "name": "t",
+        "import_path": "agents.new:AgentHarness",
+        "hypothesis": "h",
+        "changes": "adds a cache",
+        "expected_efficiency": "fewer calls",
+    }
     (p,) = read(folder, {"iteration": 1, "candidates": [item]})
     assert p.program == Program.of({"main.py": "x = 1\n"})
     assert p.claim.expected == "fewer calls"
@@ -217,7 +222,9 @@ def test_more_than_was_asked_for_is_said_and_not_taken(folder: Path) -> None:
 
 
 def test_half_characters_and_odd_extras_do_no_harm(folder: Path) -> None:
-    (p,) = read(folder, '{"candidates": [{"name": "\\ud800x", "file": "agents/new.py", "odd": [1e999, {"a": "\\udfff"}]}]}')
+    (p,) = read(
+        folder, '{"candidates": [{"name": "\\ud800x", "file": "agents/new.py", "odd": [1e999, {"a": "\\udfff"}]}]}'
+    )
     assert p.program is not None
     json.dumps(dict(p.claim.extra), allow_nan=False).encode()
     p.name.encode()
@@ -229,7 +236,8 @@ json_values = st.recursive(
     max_leaves=8,
 )
 entries = st.dictionaries(
-    st.sampled_from(["name", "file", "import_path", "hypothesis", "components", "base_system", "axis", "log"]), json_values
+    st.sampled_from(["name", "file", "import_path", "hypothesis", "components", "base_system", "axis", "log"]),
+    json_values,
 )
 
 

@@ -19,7 +19,10 @@ def bench(domain: Any) -> Any:
 
 async def test_a_seed_that_is_a_baseline_is_proposed_once() -> None:
     taken = await Found().propose(Edit("found"), bench(Digits()))
-    assert [(p.name, p.claim.extra["roles"]) for p in taken] == [("dashes", ["seed", "baseline"]), ("first", ["baseline"])]
+    assert [(p.name, p.claim.extra["roles"]) for p in taken] == [
+        ("dashes", ["seed", "baseline"]),
+        ("first", ["baseline"]),
+    ]
 
 
 async def test_the_users_program_comes_first() -> None:

@@ -74,7 +74,10 @@ def test_other_files_count_too() -> None:
 
 @given(st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans())
 def test_any_numbers_may_stand_in_for_any_others(a: int, b: float, c: bool) -> None:
-    old, new = "def f(x, y=1, z=2.5, w=True):\n    return x + 3\n", f"def f(x, y={a}, z={b}, w={c}):\n    return x + {a}\n"
+    old, new = (
+        "def f(x, y=1, z=2.5, w=True):\n    return x + 3\n",
+        f"def f(x, y={a}, z={b}, w={c}):\n    return x + {a}\n",
+    )
     assert only_constants(program(old), program(new)) is not None or old == new
 
 
@@ -98,7 +101,9 @@ def test_hostile_source_is_survived(name: str) -> None:
     names = DataNames(["LawBench"])
     found = check(base, child, names)
     assert all(f.rule == "constants_only" for f in found)
-    assert [f.rule for f in check(base, program(HOSTILE[name][:1000] + "\n# lawbench"), names)][-1:] == ["dataset_names"]
+    assert [f.rule for f in check(base, program(HOSTILE[name][:1000] + "\n# lawbench"), names)][-1:] == [
+        "dataset_names"
+    ]
 
 
 def test_binary_files_are_neither_constants_nor_names() -> None:
@@ -145,6 +150,9 @@ def test_rules_can_flag_reject_or_rest() -> None:
     names, base = DataNames(["LawBench"]), program("k = 1")
     child = program("k = 2  # LawBench")
     assert [f.action for f in check(base, child, names)] == ["flag", "reject"]
-    assert [f.action for f in check(base, child, names, constants_only="reject", dataset_names="flag")] == ["reject", "flag"]
+    assert [f.action for f in check(base, child, names, constants_only="reject", dataset_names="flag")] == [
+        "reject",
+        "flag",
+    ]
     assert check(base, child, names, constants_only="off", dataset_names="off") == ()
     assert [f.rule for f in check(None, child, names)] == ["dataset_names"]

@@ -20,7 +20,15 @@ def candidate(index: int, point: tuple[int, int], status: str = "evaluated", pla
     aggregate = Aggregate(float(point[0]), {"context_chars": float(point[1])}, {"main": float(point[0])})
     val = Evaluation(f"p{index}", "val", 0, 1, ("v",), (float(point[0]),), aggregate)
     return Candidate(
-        f"{plan}.{index}", plan, index, f"p{index}", "", "x", status, Outcome.OK, evaluations={"val": val}  # type: ignore[arg-type]
+        f"{plan}.{index}",
+        plan,
+        index,
+        f"p{index}",
+        "",
+        "x",
+        status,
+        Outcome.OK,
+        evaluations={"val": val},  # type: ignore[arg-type]
     )
 
 

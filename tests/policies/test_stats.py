@@ -59,7 +59,14 @@ def test_no_p_value_is_smaller_than_the_smallest_attainable(differences: list[fl
 
 @pytest.mark.parametrize(
     ("t", "degrees", "tail"),
-    [(0.0, 7, 0.5), (1.0, 1, 0.25), (2.228139, 10, 0.025), (1.697261, 30, 0.05), (2.660283, 60, 0.005), (12.706205, 1, 0.025)],
+    [
+        (0.0, 7, 0.5),
+        (1.0, 1, 0.25),
+        (2.228139, 10, 0.025),
+        (1.697261, 30, 0.05),
+        (2.660283, 60, 0.005),
+        (12.706205, 1, 0.025),
+    ],
 )
 def test_student_tails_are_those_of_the_tables(t: float, degrees: int, tail: float) -> None:
     assert stats.t_tail(t, degrees) == pytest.approx(tail, rel=1e-5)

@@ -84,7 +84,9 @@ class Rules:
     def reply(self, key: str, text: str, given: Any, learnt: Counter[str], *, train: bool = False) -> BoxReply:
         spend = Spend(trials=1)
         if text == "crash":
-            return BoxReply(key, Outcome.CRASH, message="boom", trace=Trace(stderr="Traceback: boom\n"), train=train, spend=spend)
+            return BoxReply(
+                key, Outcome.CRASH, message="boom", trace=Trace(stderr="Traceback: boom\n"), train=train, spend=spend
+            )
         word = given["word"]
         if text == "majority":
             answer = max(sorted(learnt), key=lambda k: learnt[k]) if learnt else "A"

@@ -131,7 +131,11 @@ async def test_scores_bad_answers_and_faults_are_told_apart(kind: type[Odd]) -> 
         assert good == Score(1.0, detail={"graded": 1})
         assert await outcome(scorer, 0) == Score(0.0, detail={"graded": 0})
         assert await outcome(scorer, "bad") == "no such word"
-        for value, text in (("error", "the scorer's own fault"), ("nan", "finite number"), ("bare", "must return a Score")):
+        for value, text in (
+            ("error", "the scorer's own fault"),
+            ("nan", "finite number"),
+            ("bare", "must return a Score"),
+        ):
             said = await outcome(scorer, value)
             assert isinstance(said, str)
             assert said.startswith("infra:")

@@ -64,7 +64,9 @@ async def test_a_channel_opened_while_loading_carries_nothing(name: str) -> None
 
 
 async def test_a_clean_program_is_forked() -> None:
-    source = "import os, json, re, random, collections\nMARK = os.urandom(8).hex()\ndef solve(input):\n    return MARK\n"
+    source = (
+        "import os, json, re, random, collections\nMARK = os.urandom(8).hex()\ndef solve(input):\n    return MARK\n"
+    )
     executor = LocalExecutor(_SANDBOX, 1, spares=0)
     try:
         assert len({r.answer.value for r in await run(executor, job(source, range(5)))}) == 1
