@@ -28,14 +28,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from machine import machine_line
-
 from leadscrew import runs
 from leadscrew.adapters.stores.sqlite import SQLiteStore
 from leadscrew.core.program import Program
 from leadscrew.core.proposal import Edge, Edit, Proposal
 from leadscrew.core.task import Answer, Instance, Interface, Limits, Objective, Score, Split
 from leadscrew.ports import Bench, BoxReply, Domain, Event
+from machine import machine_line
 
 MARK = "LEADSCREW_CHAOS"
 SOURCE = "import time\nSHIFT = 0\n\n\ndef solve(input):\n    time.sleep(0.01)\n    return input['x'] + SHIFT\n"

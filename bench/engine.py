@@ -19,13 +19,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from machine import machine_line
-
 from leadscrew import runs
 from leadscrew.core.program import Program
 from leadscrew.core.proposal import Edge, Edit, Proposal
 from leadscrew.core.task import Answer, Instance, Interface, Limits, Objective, Score, Split
 from leadscrew.ports import Bench, BoxReply, Domain, Event
+from machine import machine_line
 
 WINDOW = 1000
 SPIN = """

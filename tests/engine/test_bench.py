@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.toy import Parts, digits
 
 from leadscrew.core.proposal import Edge, Edit, Proposal
 from leadscrew.engine.bench import RunBench, Submissions, derived_rng
@@ -15,6 +14,7 @@ from leadscrew.engine.loop import LoopSettings
 from leadscrew.errors import SealedError
 from leadscrew.methods.harness import HarnessSettings
 from leadscrew.ports import Bench, Evidence, Message
+from support.toy import Parts, digits
 
 
 def test_randomness_belongs_to_seed_plan_and_purpose() -> None:

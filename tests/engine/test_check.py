@@ -66,4 +66,4 @@ def test_other_languages_are_not_parsed_as_python() -> None:
 def test_parsing_never_runs_anything() -> None:
     assert source_fault(b"raise SystemExit(1)\n") is None
     assert source_fault(b"def f(:") is not None
-    assert source_fault("# -*- coding: nonsense -*-\nx = 1\n".encode()) is not None
+    assert source_fault(b"# -*- coding: nonsense -*-\nx = 1\n") is not None

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.toy import Digits, Parts, digits
 
 from leadscrew.core.budget import Caps
 from leadscrew.core.proposal import Edge, Edit, Proposal
@@ -18,6 +17,7 @@ from leadscrew.engine.ledger import Ledger
 from leadscrew.errors import BudgetReached, RefusedError, SealedError
 from leadscrew.methods.harness import HarnessSettings
 from leadscrew.ports import Bench
+from support.toy import Digits, Parts, digits
 
 
 class Offers:

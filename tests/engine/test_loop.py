@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.toy import Digits, Parts, digits
 
 from leadscrew.adapters.stores.inbox import post
 from leadscrew.adapters.stores.sqlite import SQLiteStore
@@ -21,6 +20,7 @@ from leadscrew.engine.loop import LoopSettings
 from leadscrew.errors import BudgetReached, DomainError, InfrastructureError
 from leadscrew.methods.harness import HarnessSettings
 from leadscrew.ports import Bench, BoxReply, Event, Message
+from support.toy import Digits, Parts, digits
 
 
 class Climber:
