@@ -91,7 +91,8 @@ def _from_file(path: Path, attribute: str, key: str) -> Any:
         raise ConfigError(f"{key}: there is no file {str(path)!r}.", key=key, value=str(path))
     name = f"leadscrew_user_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.insert(0, str(path.parent))

@@ -112,8 +112,9 @@ class History:
     def _catch_up(self, archive: Archive) -> None:
         if self._plans >= archive.plans_applied:
             return
-        for self._heard, _, data in self._store.events("timing", after=self._heard):
+        for number, _, data in self._store.events("timing", after=self._heard):
             self._timings[int(data["plan"])] = data
+            self._heard = number
         while self._plans < archive.plans_applied:
             plan, verdicts = self._next_judged(archive)
             self._plans += 1
