@@ -49,6 +49,16 @@ _SHELL_USR = (
 
 _SHELL_ETC = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "nsswitch.conf", "localtime")
 
+EVERYWHERE = {
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    # One processor per trial: workers make use of the others. Threads made while loading would cost a box per trial too.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""Variables of every box of every sandbox."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -117,9 +127,7 @@ class Layout:
             "PATH": "/py/bin:/usr/local/bin:/usr/bin:/bin" if spec.shell else "/py/bin",
             "HOME": "/work",
             "TMPDIR": "/tmp",
-            "LANG": "C.UTF-8",
-            "PYTHONHASHSEED": "0",
-            "PYTHONDONTWRITEBYTECODE": "1",
+            **EVERYWHERE,
             "LD_LIBRARY_PATH": ":".join(libraries),
         }
         if self.packages.mounts:

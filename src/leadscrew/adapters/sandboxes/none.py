@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from leadscrew.adapters.sandboxes import tree
-from leadscrew.adapters.sandboxes.layout import GUEST, WORKER
+from leadscrew.adapters.sandboxes.layout import EVERYWHERE, GUEST, WORKER
 from leadscrew.adapters.sandboxes.limits import Watchdog, describe_common, launcher
 from leadscrew.adapters.sandboxes.packages import site_folders
 from leadscrew.adapters.sandboxes.process import ProcessBox
@@ -99,9 +99,7 @@ class PlainSandbox:
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(root / "work"),
             "TMPDIR": str(root / "tmp"),
-            "LANG": "C.UTF-8",
-            "PYTHONHASHSEED": "0",
-            "PYTHONDONTWRITEBYTECODE": "1",
+            **EVERYWHERE,
             _TAG: tag.split("=")[1],
         }
         if spec.environment.packages:
