@@ -29,6 +29,7 @@ from leadscrew.sitting import (
     begin,
     begun,
     check_caps,
+    check_no_loop,
     check_not_closed,
     check_resumable,
     mounted,
@@ -74,6 +75,7 @@ def run(
     `proposer` replace what the configuration names. An existing run folder is refused unless `resume` is true. Raises
     `ConfigError`, `DomainError`, `SandboxUnavailable`, and `InfrastructureError` when our own parts failed several times.
     """
+    check_no_loop()
     config = _config(config)
     folder = config.out
     if (folder / "run.db").exists():
@@ -117,6 +119,7 @@ def resume(
     A run whose test was opened but not reported is finalized; a closed one raises `SealedError`. `domain` and `proposer` must
     be given again where the run was begun with objects rather than names.
     """
+    check_no_loop()
     return _go_on(Path(folder).resolve(), caps, observers, domain, None, proposer)
 
 
@@ -127,6 +130,7 @@ def finalize(
 
     Raises `SealedError` if the run is closed, `RefusedError` if there is nothing to test or candidates are still worked on.
     """
+    check_no_loop()
     folder = Path(folder).resolve()
     if (folder / "run.db").exists() and not (folder / "certificate.json").exists():
         # Killed after the run was closed and before the file was written: the store holds the certificate too.

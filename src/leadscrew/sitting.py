@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import time
@@ -19,7 +20,7 @@ from leadscrew.core.budget import Caps
 from leadscrew.core.program import Program
 from leadscrew.engine.finalize import check_evolvable, closed, opened
 from leadscrew.engine.folders import read_folder
-from leadscrew.errors import ConfigError, NotFoundError, SealedError
+from leadscrew.errors import ConfigError, NotFoundError, SealedError, UsageError
 from leadscrew.plugins import load_domain, load_method
 from leadscrew.ports import BoxSpec, Domain, Observer
 
@@ -112,6 +113,18 @@ def _raised(store: wire.RunStore, configured: Caps, given: Caps | None) -> Caps:
         store.commit()
         changes.update(new)
     return replace(configured, **changes)
+
+
+def check_no_loop() -> None:
+    """Raise `UsageError` inside a running event loop: a run brings its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise UsageError(
+        "a run brings an event loop of its own, and one is running here already (a notebook, or a coroutine). "
+        "Write `await asyncio.to_thread(leadscrew.run, ...)` instead."
+    )
 
 
 def check_caps(caps: Caps) -> None:

@@ -77,5 +77,33 @@ async def test_submissions_are_taken_oldest_first() -> None:
     submissions = Submissions()
     for n in range(3):
         submissions.put(Message(str(n), "submit", {}))
-    assert [(await submissions.take()).id for _ in range(3)] == ["0", "1", "2"]
-    assert len(submissions) == 0
+    assert [(await submissions.take(approvals=False)).id for _ in range(3)] == ["0", "1", "2"]
+    assert submissions.count(approvals=True) == 0
+
+
+async def test_approvals_are_left_for_plans_that_can_see_what_they_are_about() -> None:
+    submissions = Submissions()
+    submissions.put(Message("a", "approve", {}))
+    waiting = asyncio.create_task(submissions.take(approvals=False))
+    await asyncio.sleep(0)
+    submissions.put(Message("b", "submit", {}))
+    assert (await waiting).id == "b"
+    assert (await submissions.take(approvals=True)).id == "a"
+
+
+def test_a_proposer_cannot_reach_sealed_splits_through_the_domain(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    class Curious:
+        name = "curious"
+
+        async def propose(self, plan: Edit, bench: Bench) -> Sequence[Proposal]:
+            assert bench.domain.instances("train")
+            for reach in (lambda: bench.domain.instances("test"), lambda: bench.domain.split_digest("test")):
+                with pytest.raises(SealedError):
+                    reach()
+                asked.append("refused")
+            return [Proposal(digits("0"), (Edge("base", "0.0"),))]
+
+    Parts(tmp_path, Curious(), settings=HarnessSettings(iterations=1, candidates=1)).run()
+    assert asked == ["refused"] * 2

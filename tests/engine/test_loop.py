@@ -262,3 +262,37 @@ def test_a_failure_never_beats_an_honest_answer(tmp_path: Path) -> None:
     assert crashing.value is not None
     assert seed.value is not None
     assert crashing.value < seed.value
+
+
+@pytest.mark.parametrize("cap", [47, 120, 155])
+def test_a_cap_met_by_several_plans_in_flight_changes_nothing_in_the_end(tmp_path: Path, cap: int) -> None:
+    whole = go(tmp_path / "whole", in_flight=4)
+    settings = HarnessSettings(iterations=12, candidates=2, promotion="published")
+    loop = LoopSettings(plans_in_flight=4)
+    with pytest.raises(BudgetReached):
+        Parts(tmp_path / "cut", Climber(random.Random(1)), settings=settings, loop=loop, caps=Caps(trials=cap)).run()
+    assert Parts(tmp_path / "cut", Climber(), settings=settings, loop=loop).run() == "done"
+    assert digest(tmp_path / "cut") == whole
+
+
+def test_a_plan_that_waits_for_a_person_does_not_outlive_a_cap(tmp_path: Path) -> None:
+    class Half(Climber):
+        async def propose(self, plan: Edit, bench: Bench) -> Sequence[Proposal]:
+            if bench.number > 1:
+                await asyncio.Event().wait()
+            return await super().propose(plan, bench)
+
+    parts = Parts(tmp_path, Half(), loop=LoopSettings(plans_in_flight=2), caps=Caps(trials=30))
+    with pytest.raises(BudgetReached):
+        parts.run()
+
+
+def test_a_stop_during_the_pause_after_an_outage_is_heeded(tmp_path: Path) -> None:
+    def observe(event: Event) -> None:
+        if event.kind == "infra":
+            parts.engine.stop("enough")
+
+    loop = LoopSettings(infra_pause_s=0.05)
+    parts = Parts(tmp_path, Climber(), loop=loop, outages=1, observe=observe)
+    assert parts.run() == "stopped: enough"
+    assert parts.engine.archive.plans_applied == 0

@@ -13,6 +13,7 @@ from leadscrew.adapters.stores.sqlite import SQLiteStore
 from leadscrew.core.program import Program
 from leadscrew.core.task import Answer, Instance, Interface, Limits, Objective, Score, Split
 from leadscrew.core.trial import Trial
+from leadscrew.errors import UsageError
 from leadscrew.operators.scripted import Scripted, Step
 from leadscrew.ports import BadAnswer, BoxReply, Domain, Grading
 
@@ -26,7 +27,7 @@ def founded(folder: Path, domain: Domain, better: dict[str, str] | None = None) 
         "run": {"out": str(folder), "workers": 2},
         "domain": {"name": "own"},
         "proposer": {"name": "scripted"},
-        "harness": {"iterations": len(script), "candidates": 1, "promotion": "published"},
+        "harness": {"iterations": len(script), "candidates": 1, "promotion": "published", "dataset_names": "off"},
     }
     runs.run(config, domain=domain, proposer=Scripted(script))
     store = SQLiteStore.open(folder, readonly=True)
@@ -95,6 +96,9 @@ def test_act_keeps_the_environment_on_the_host(tmp_path: Path) -> None:
     assert [t.score for t in found["0.0"]] == [0.0, 1.0, 0.0, 0.0], "one instance is found by the constant guess"
     assert [t.score for t in found["1.0"]] == [1.0] * 4
     assert all(t.detail["turns"] <= 11 for t in found["1.0"])
+    certificate = runs.finalize(tmp_path / "run", domain=Guessing())
+    assert certificate["recheck"] == {"checked": 8, "mismatches": []}
+    assert certificate["test"]["best"] == 1.0
 
 
 class Writing(Domain):
@@ -278,3 +282,45 @@ def test_repeats_give_the_noise_floor(tmp_path: Path) -> None:
     assert 0.3 < certificate["noise"]["within_sd"] < 0.7
     assert certificate["recheck"]["checked"] == 0
     assert certificate["improved"] is False
+
+
+class Uneven(Echo):
+    """Two data sets of very different size: the score is the mean of both, not of all instances."""
+
+    name = "uneven"
+
+    def instances(self, split: Split) -> Sequence[Instance]:
+        return [
+            Instance(f"{split}-{d}-{i}", split, {"x": i, "set": d}, i, dataset=d)
+            for d, n in (("small", 6), ("large", 60))
+            for i in range(n)
+        ]
+
+    def seed(self) -> Program:
+        return Program.of({"main.py": "def solve(input):\n    return input['x'] if input['set'] == 'large' else -1\n"})
+
+
+def test_p_and_interval_are_of_the_same_mean_as_the_score(tmp_path: Path) -> None:
+    better = "def solve(input):\n    return input['x'] if input['set'] == 'small' or input['x'] > 9 else -1\n"
+    founded(tmp_path / "run", Uneven(), {"main.py": better})
+    test = runs.finalize(tmp_path / "run", domain=Uneven())["test"]
+    assert test["difference"] == pytest.approx((1.0 - 10 / 60) / 2)
+    assert test["interval"][0] <= test["difference"] <= test["interval"][1]
+
+
+async def test_inside_an_event_loop_the_message_says_what_to_write(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="to_thread"):
+        runs.run({"run": {"out": str(tmp_path / "run")}, "domain": {"name": "own"}}, domain=Echo())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_scorer_that_one_answer_breaks_does_not_stop_the_run(tmp_path: Path) -> None:
+    class Fragile(Echo):
+        def score(self, instance: Instance, answer: Answer, graded: Sequence[BoxReply] = ()) -> Score:
+            if answer.value == "(":
+                raise RuntimeError("unbalanced")
+            return super().score(instance, answer, graded)
+
+    trials = founded(tmp_path / "run", Fragile(), {"main.py": "def solve(input):\n    return '('\n"})["1.0"]
+    assert {t.outcome.value for t in trials} == {"bad_output"}
+    assert "though it works on others" in trials[0].message

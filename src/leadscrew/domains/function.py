@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, SupportsFloat, TypeGuard, cast
 
@@ -31,7 +32,17 @@ OPERATIONS = ("solve", "predict", "workspace", "artifact")
 Rows = Iterable[Any]
 """Mappings with `input`, `expected` and, if wanted, `id` and `dataset`; pairs (input, expected); or instances."""
 # What a scorer raises when it meets an answer of a form it did not expect: the answer's fault, not the scorer's.
-_BAD_ANSWER = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, AssertionError)
+_BAD_ANSWER = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+    AssertionError,
+    SyntaxError,
+    re.error,
+)
 _PARAMETERS = ("input", "answer", "expected")
 
 

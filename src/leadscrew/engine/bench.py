@@ -6,12 +6,13 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 from leadscrew.core.archive import Archive
 from leadscrew.core.canonical import digest_of
 from leadscrew.core.program import Program
 from leadscrew.core.proposal import Edit, Proposal
-from leadscrew.core.task import Split
+from leadscrew.core.task import Instance, Split
 from leadscrew.core.trial import Purpose, Trace, Trial
 from leadscrew.engine.folders import write_folder
 from leadscrew.errors import SealedError
@@ -22,21 +23,48 @@ Layout = Callable[["RunBench", Path], None]
 
 
 class Submissions:
-    """Folders that people or agents handed in, each kept until a plan takes it."""
+    """What people or agents handed in or approved, each kept until a plan takes it."""
 
     def __init__(self) -> None:
-        self._waiting: asyncio.Queue[Message] = asyncio.Queue()
+        self._waiting: list[Message] = []
+        self._arrived = asyncio.Event()
 
-    def __len__(self) -> int:
-        return self._waiting.qsize()
+    def count(self, *, approvals: bool) -> int:
+        """Count what waits: submissions, and approvals too if asked for."""
+        return sum(approvals or m.kind != "approve" for m in self._waiting)
 
     def put(self, message: Message) -> None:
         """Add a message of kind `submit` or `approve`."""
-        self._waiting.put_nowait(message)
+        self._waiting.append(message)
+        self._arrived.set()
 
-    async def take(self) -> Message:
-        """Wait for the oldest message and take it."""
-        return await self._waiting.get()
+    async def take(self, *, approvals: bool) -> Message:
+        """Wait for the oldest message that may be taken, and take it."""
+        while True:
+            for message in self._waiting:
+                if approvals or message.kind != "approve":
+                    self._waiting.remove(message)
+                    return message
+            self._arrived.clear()
+            await self._arrived.wait()
+
+
+class SealedDomain:
+    """A domain as a proposer may use it: everything of it but the instances of test, and those of val unless shown."""
+
+    def __init__(self, domain: Domain, evidence: Evidence) -> None:
+        self._domain, self._evidence = domain, evidence
+
+    def instances(self, split: Split) -> Sequence[Instance]:
+        """Return the instances of a permitted split; raises `SealedError` for any other."""
+        if split == "test" or (split == "val" and not self._evidence.val_traces):
+            raise SealedError(f"the {split!r} split is sealed for proposers")
+        return self._domain.instances(split)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("probes", "split_digest"):
+            raise SealedError(f"{name} of a domain would tell of its sealed splits")
+        return getattr(self._domain, name)
 
 
 class RunBench:
@@ -61,7 +89,8 @@ class RunBench:
         unseal: Callable[[Message, RunBench], Sequence[Proposal]],
         layout: Layout | None = None,
     ) -> None:
-        self.number, self.plan, self.archive, self.domain = number, plan, archive, domain
+        self.number, self.plan, self.archive = number, plan, archive
+        self.domain = cast(Domain, SealedDomain(domain, evidence))
         self.evidence: Evidence = evidence
         self.notes: Sequence[str] = tuple(notes)
         self.rng = derived_rng(seed, number, "propose")
@@ -99,7 +128,8 @@ class RunBench:
 
     async def submission(self) -> Sequence[Proposal]:
         """Wait for the next submitted folder and return the proposals in it."""
-        message = await self._submissions.take()
+        # A held candidate may be younger than what a waiting plan can see: approvals are for plans made for them.
+        message = await self._submissions.take(approvals=self.plan.operator == "submitted")
         self.taken.append(message)
         return self._unseal(message, self)
 

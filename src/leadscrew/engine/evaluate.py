@@ -68,7 +68,8 @@ class Evaluator:
         self.recorder = Recorder(domain, executor, scorer, store, committer, observe)
         train = splits.get("train", ()) if self.learns else ()
         self._train = tuple(Item(i.id, i.input, i.expected, i.dataset) for i in train)
-        self._train_by_id = {i.id: i for i in train}
+        self.train_by_id = {i.id: i for i in train}
+        self.logs_train = self.learns and self._interface.mode == "online" and settings.train_log
         self._fixed = {
             "scorer": domain.scorer_digest(),
             "train": digest_of([[t.id, t.input, t.expected, t.dataset] for t in self._train]) if self._train else "",
@@ -145,8 +146,9 @@ class Evaluator:
                     if not last and not self._climbs(found, reference or {}):
                         break
                 out: dict[Split, Evaluation] = {split: found}
-                if work.train_trials:
-                    out["train"] = self._fold(exposed, "train", work.train_trials, rung, passed=True)
+                train = [t for d in work.train_due if (t := self.store.find_trial(d.key)) is not None]
+                if train and len(train) == len(work.train_due):
+                    out["train"] = self._fold(exposed, "train", train, rung, passed=True)
                 return out
             finally:
                 await work.close()
@@ -158,17 +160,27 @@ class Evaluator:
         """
         exposed = program.part(self._interface.region)
         everything = self.instances(split)
-        step = max(1, len(everything) // count)
+        stride = max(1, len(everything) // count)
         # Taken from the end of the order: state that was carried over has had time to gather there.
-        chosen = everything[::-step][:count]
+        chosen = everything[::-stride][:count]
         due = [d for d in self.due(exposed, chosen, (0,)) if self.store.find_trial(d.key) is not None]
         if not due:
             return 0, []
         wrong = []
         names = {d.key: d for d in due}
-        async for reply in self.executor.run(self.job(exposed, due, fresh=True)):
+        acts = self.operation == "act"
+
+        async def step(key: str, action: Any) -> tuple[Any, bool]:
+            return await self.scorer.step(
+                names[key].instance, f"recheck:{exposed.digest}:{key}", action, action is None
+            )
+
+        async for reply in self.executor.run(self.job(exposed, due, fresh=True), step if acts else None):
             if reply.train:
                 continue
+            if acts:
+                result = await self.scorer.result(f"recheck:{exposed.digest}:{reply.key}")
+                reply = replace(reply, answer=Answer(value=result))
             known = self.store.find_trial(reply.key)
             assert known is not None
             raise_infra([reply])
@@ -217,7 +229,10 @@ class _Work:
         self._early: dict[str, BoxReply] = {}
         self._reserved: set[str] = set()
         self._sessions: dict[str, Instance] = {}
-        self.train_trials: list[Trial] = []
+        self.train_due: list[Due] = []
+        """What an online learner predicts of train, in order; part of its evaluation when it is first searched."""
+        if owner.logs_train and purpose is Purpose.SEARCH:
+            self.train_due = owner.due(exposed, owner.splits["train"], (0,))
 
     async def finish(self, due: Sequence[Due], whole: Sequence[Instance], repeats: Sequence[int]) -> list[Trial]:
         """Return the trials of `due` in order, running those that are not in the store. `whole` is what a later rung
@@ -233,9 +248,10 @@ class _Work:
                 break
             allowed.append(item)
         self._reserved = {item.key for item in allowed}
+        train = {d.key: d for d in self.train_due if owner.store.find_trial(d.key) is None}
         try:
-            if allowed:
-                for done in await self._run(allowed, whole, repeats):
+            if allowed or (train and not missing):
+                for done in await self._run(allowed, whole, repeats, train):
                     known[done.key] = done
         finally:
             for _ in self._reserved:
@@ -246,8 +262,13 @@ class _Work:
             raise reached(short, getattr(caps, short))
         return [trial for d in due if (trial := known[d.key]) is not None]
 
-    async def _run(self, due: Sequence[Due], whole: Sequence[Instance], repeats: Sequence[int]) -> list[Trial]:
-        """Run trials and return them stored; raise for infrastructure failures only after all others are durable."""
+    async def _run(
+        self, due: Sequence[Due], whole: Sequence[Instance], repeats: Sequence[int], train: dict[str, Due]
+    ) -> list[Trial]:
+        """Run trials and return them stored; raise for infrastructure failures only after all others are durable.
+
+        `train` are the predictions on train that are not stored yet; they come by the way.
+        """
         owner = self._owner
         if owner.operation == "artifact":
             replies = (BoxReply(d.key, Outcome.OK, Answer(files=self._exposed), spend=Spend(trials=1)) for d in due)
@@ -263,15 +284,21 @@ class _Work:
         infra: list[BoxReply] = []
         held: list[tuple[Due, BoxReply]] = []
         try:
-            while waiting:
+            while waiting or train:
                 reply: BoxReply | None = await anext(self._stream, None)
+                if reply is None and not waiting:
+                    break
                 if reply is None:
                     raise InfrastructureError(f"the executor gave no reply for {len(waiting)} trials")
                 if reply.outcome is Outcome.INFRA:
                     infra.append(reply)
                     waiting.pop(reply.key, None)
+                    train.pop(reply.key if not reply.train else self._train_key(reply), None)
                 elif reply.train:
-                    await self._train_row(reply)
+                    row = train.pop(self._train_key(reply), None)
+                    if row is not None:
+                        free = replace(reply, spend=replace(reply.spend, trials=0))
+                        tasks.append(asyncio.create_task(self._record(row, free)))
                 elif reply.key not in waiting:
                     self._early[reply.key] = reply
                 elif owner.recorder.grades:
@@ -284,12 +311,16 @@ class _Work:
                 tasks += [asyncio.create_task(self._record(d, reply)) for d, reply in held]
         finally:
             # What a box has answered is kept, even if we are about to stop.
-            done = await asyncio.gather(*tasks, return_exceptions=True)
+            done = await asyncio.shield(asyncio.gather(*tasks, return_exceptions=True))
         raise_infra(infra)
         for result in done:
             if isinstance(result, BaseException):
                 raise result
         return [trial for trial in done if isinstance(trial, Trial)]
+
+    def _train_key(self, reply: BoxReply) -> str:
+        instance = self._owner.train_by_id.get(reply.key)
+        return self._owner.due(self._exposed, (instance,), (0,))[0].key if instance is not None else ""
 
     async def _open(self, due: Sequence[Due], whole: Sequence[Instance], repeats: Sequence[int]) -> None:
         await self.close()
@@ -311,15 +342,6 @@ class _Work:
             self._reserved.discard(due.key)
             self._account.settle(trial.spend, trials=1)
         return trial
-
-    async def _train_row(self, reply: BoxReply) -> None:
-        instance = self._owner._train_by_id.get(reply.key)
-        if instance is None or not self._owner.settings.train_log:
-            return
-        due = self._owner._due(self._exposed.digest, instance, 0)
-        known = self._owner.store.find_trial(due.key)
-        spend = replace(reply.spend, trials=0)
-        self.train_trials.append(known or await self._record(due, replace(reply, spend=spend)))
 
     async def _step(self, key: str, action: Any) -> tuple[Any, bool]:
         return await self._owner.scorer.step(self._sessions[key], self._session(key), action, action is None)

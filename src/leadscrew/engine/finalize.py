@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from leadscrew.core.archive import Archive
+from leadscrew.core.budget import Account
 from leadscrew.core.canonical import digest_of
 from leadscrew.core.proposal import Candidate
-from leadscrew.core.task import Instance
+from leadscrew.core.task import SPLITS, Instance, Objective, Split
 from leadscrew.core.trial import Evaluation, Outcome, Purpose, value_of
 from leadscrew.engine.bench import derived_rng
 from leadscrew.engine.commit import Committer
@@ -24,9 +25,10 @@ from leadscrew.engine.ledger import Ledger
 from leadscrew.engine.meter import Meter
 from leadscrew.errors import RefusedError, SealedError
 from leadscrew.policies.noise import noise_floor
-from leadscrew.policies.stats import bootstrap_interval, mean_interval, two_sided
+from leadscrew.policies.stats import mean_interval, nested_interval, two_sided
 from leadscrew.ports import Domain, Event, Method, Observer, Store
 
+_T = TypeVar("_T")
 ALPHA = 0.05
 CERTIFICATE_VERSION = 1
 
@@ -102,16 +104,21 @@ async def finalize(
     evaluator.splits = {**evaluator.splits, "test": await load_test()}
     observe(Event("final", {"state": "testing", "finalists": finalists}))
 
+    # Each program that is tested keeps a box; the caps bound the search, and what the opening costs is known beforehand.
+    room = asyncio.Semaphore(evaluator.executor.workers + 1)
+
     async def tested(candidate: str) -> Evaluation:
         program = store.program(archive[candidate].program)
-        account = meter.plan("final")
-        found = await evaluator.evaluate(program, account, split="test", purpose=Purpose.FINAL, repeats=None)
+        async with room:
+            found = await evaluator.evaluate(program, Account(), split="test", purpose=Purpose.FINAL, repeats=None)
         observe(Event("final", {"state": "tested", "candidate": candidate, "value": found["test"].value}))
         return found["test"]
 
     results = dict(zip(finalists, await _in_order([tested(c) for c in finalists]), strict=True))
+    observe(Event("final", {"state": "rechecking"}))
     recheck = await _recheck(finals.recheck, archive, finalists, store, evaluator, domain)
-    certificate = _certificate(finals, archive, method, domain, results, recheck, openings, store, meter)
+    datasets = {i.id: i.dataset for i in evaluator.splits["test"]}
+    certificate = _certificate(finals, archive, method, domain, results, recheck, openings, store, meter, datasets)
     store.add_event("closed", {"certificate": digest_of(certificate), "content": certificate})
     await committer.durable()
     certificate["chain_head"] = store.chain_head()
@@ -132,12 +139,15 @@ def _founding(archive: Archive) -> list[Candidate]:
     return found
 
 
-async def _in_order(work: Sequence[Awaitable[Evaluation]]) -> list[Evaluation]:
+async def _in_order(work: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Await all; if one fails, let the others finish first, so that what they earned is stored."""
     done = await asyncio.gather(*work, return_exceptions=True)
+    out: list[_T] = []
     for result in done:
         if isinstance(result, BaseException):
             raise result
-    return [r for r in done if isinstance(r, Evaluation)]
+        out.append(result)
+    return out
 
 
 async def _recheck(
@@ -148,14 +158,16 @@ async def _recheck(
     found = [c for c in finalists if archive[c].plan > 0]
     if not count or not domain.interface.deterministic or domain.interface.operation == "artifact":
         return {"checked": 0, "mismatches": [], "why_none": "not asked for, or the domain is not deterministic"}
-    checked, mismatches = 0, []
-    for candidate in found:
-        program = store.program(archive[candidate].program)
-        for split in ("val", "test"):
-            done, wrong = await evaluator.recheck(program, split, count)
-            checked += done
-            mismatches += [{"candidate": candidate, "split": split, "instance": i} for i in wrong]
-    return {"checked": checked, "mismatches": mismatches}
+    room = asyncio.Semaphore(evaluator.executor.workers)
+
+    async def one(candidate: str, split: Split) -> tuple[int, list[dict[str, str]]]:
+        async with room:
+            done, wrong = await evaluator.recheck(store.program(archive[candidate].program), split, count)
+        return done, [{"candidate": candidate, "split": split, "instance": i} for i in wrong]
+
+    pairs: list[tuple[str, Split]] = [(c, s) for c in found for s in SPLITS[1:]]
+    checks = await _in_order([one(c, s) for c, s in pairs])
+    return {"checked": sum(n for n, _ in checks), "mismatches": [m for _, wrong in checks for m in wrong]}
 
 
 def _certificate(
@@ -168,6 +180,7 @@ def _certificate(
     openings: int,
     store: Store,
     meter: Meter,
+    datasets: Mapping[str, str],
 ) -> dict[str, Any]:
     champion = archive.champion
     assert champion is not None
@@ -178,18 +191,19 @@ def _certificate(
         if primary.better(_value(results[other.id]), _value(results[baseline.id])):
             baseline = other
     best, held = results[champion.id], results[baseline.id]
-    before = held.by_instance()
-    differences = [primary.gain(value, before[i]) for i, value in best.by_instance().items()]
+    groups = _differences(best, held, primary, datasets)
     difference = primary.gain(_value(best), _value(held))
-    test = two_sided(differences)
-    low, high = bootstrap_interval(differences, derived_rng(finals.seed, 0, "certificate"))
-    significant = difference > 0 and test.p < ALPHA
-    improved = significant and champion.plan > 0 and not recheck["mismatches"]
+    test = two_sided([d for group in groups for d in group])
+    low, high = nested_interval(groups, derived_rng(finals.seed, 0, "certificate"))
+    # A domain's own aggregate may disagree with the paired mean about the sign; then there is no gain to believe.
+    significant = difference > 0 and test.mean > 0 and test.p < ALPHA
+    wrong = [m for m in recheck["mismatches"] if m["candidate"] == champion.id]
+    improved = significant and champion.plan > 0 and not wrong
     spend = store.spend()
     return {
         "version": CERTIFICATE_VERSION,
         "improved": improved,
-        "verdict": _words(champion, baseline, difference, test.p, recheck, significant),
+        "verdict": _words(champion, baseline, difference, test.p, len(wrong), significant),
         "champion": {
             "id": champion.id,
             "name": champion.name,
@@ -230,6 +244,18 @@ def _certificate(
     }
 
 
+def _differences(
+    best: Evaluation, held: Evaluation, primary: Objective, datasets: Mapping[str, str]
+) -> list[list[float]]:
+    """Paired gains by data set, weighted so that their plain mean is the mean of the data sets' means, as scores are."""
+    before = held.by_instance()
+    groups: dict[str, list[float]] = {}
+    for instance, value in best.by_instance().items():
+        groups.setdefault(datasets.get(instance, "main"), []).append(primary.gain(value, before[instance]))
+    total = sum(len(group) for group in groups.values())
+    return [[d * total / (len(groups) * len(group)) for d in group] for group in groups.values()]
+
+
 def _noise(champion: Candidate, store: Store, domain: Domain) -> dict[str, Any] | None:
     """The noise floor: how much the champion's score moves when it meets a val instance again. None without repeats."""
     exposed = store.program(champion.program).part(domain.interface.region).digest
@@ -258,16 +284,14 @@ def _row(candidate: Candidate, found: Evaluation) -> dict[str, Any]:
     }
 
 
-def _words(
-    champion: Candidate, baseline: Candidate, gain: float, p: float, recheck: Mapping[str, Any], significant: bool
-) -> str:
+def _words(champion: Candidate, baseline: Candidate, gain: float, p: float, wrong: int, significant: bool) -> str:
     against = f"the best baseline on test, {baseline.name or baseline.id}"
     if champion.plan == 0:
         return f"nothing improved: the champion is still the founding program {champion.name or champion.id}"
-    if significant and recheck["mismatches"]:
+    if significant and wrong:
         return (
-            f"not improved: the gain over {against} cannot be believed, because {len(recheck['mismatches'])} answers "
-            "came out differently in fresh boxes"
+            f"not improved: the gain over {against} cannot be believed, because {wrong} answers came out differently in "
+            "fresh boxes"
         )
     if significant:
         return f"improved: {champion.id} beats {against} by {gain:.4g} (p = {p:.2g})"

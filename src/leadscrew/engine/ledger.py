@@ -6,8 +6,14 @@ import fcntl
 import json
 import os
 from pathlib import Path
+from typing import IO
 
 from leadscrew.errors import InfrastructureError
+
+
+def _ends_line(stream: IO[bytes]) -> bool:
+    stream.seek(-1, os.SEEK_END)
+    return stream.read(1) == b"\n"
 
 
 class Ledger:
@@ -28,6 +34,10 @@ class Ledger:
                 runs = self._runs(stream, split_digest)
                 if run not in runs:
                     line = json.dumps({"split": split_digest, "run": run, "when": when}) + "\n"
+                    # A torn last line must not swallow this one.
+                    stream.seek(0, os.SEEK_END)
+                    if stream.tell() and not _ends_line(stream):
+                        line = "\n" + line
                     stream.write(line.encode())
                     stream.flush()
                     os.fsync(stream.fileno())
@@ -39,10 +49,10 @@ class Ledger:
             ) from error
 
     @staticmethod
-    def _runs(stream: object, split_digest: str) -> set[str]:
-        stream.seek(0)  # type: ignore[attr-defined]
+    def _runs(stream: IO[bytes], split_digest: str) -> set[str]:
+        stream.seek(0)
         runs: set[str] = set()
-        for line in stream:  # type: ignore[attr-defined]
+        for line in stream:
             try:
                 entry = json.loads(line)
             except ValueError:

@@ -55,6 +55,13 @@ class _Flight:
     view: Archive
     ordinal: int
     task: asyncio.Task[Results]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        """Cancel once: a second time would take away what the first lets be stored."""
+        if not self.cancelled:
+            self.cancelled = True
+            self.task.cancel()
 
 
 class Engine:
@@ -89,6 +96,7 @@ class Engine:
         self._next = 0
         self._ordinals = 0
         self._halted = False
+        self._cap: BudgetReached | None = None
         self._infra_in_a_row = 0
         self._workshop = Workshop(
             domain=domain,
@@ -124,6 +132,8 @@ class Engine:
             while self._flying:
                 await self._step(watch)
                 self._decide()
+            if self._cap is not None:
+                raise self._cap
             return "done" if self._inbox.stop_reason is None else f"stopped: {self._inbox.stop_reason}"
         finally:
             watch.cancel()
@@ -134,17 +144,25 @@ class Engine:
         """Ask the loop to end as soon as possible; finished trials are kept."""
         self._inbox.stop_reason = self._inbox.stop_reason or reason
         for flight in self._flying.values():
-            flight.task.cancel()
+            flight.cancel()
+
+    @property
+    def _closing(self) -> bool:
+        """Whether no plan may be decided any more, and, in plan order, none applied: what follows from it comes later."""
+        return self._halted or self._cap is not None or self._inbox.stop_reason is not None
 
     async def _step(self, watch: asyncio.Task[None]) -> None:
         """Wait until something ends, and apply every plan whose turn has come."""
-        await asyncio.wait([f.task for f in self._flying.values()] + [watch], return_when=asyncio.FIRST_COMPLETED)
+        waiting: list[asyncio.Task[Any]] = [f.task for f in self._flying.values()]
+        if not watch.done():
+            waiting.append(watch)
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if watch.done() and not watch.cancelled():
             watch.result()
         events: list[Event] = []
         while (number := self._ready()) is not None:
             flight = self._flying[number]
-            if self._halted and self._settings.order == "plan":
+            if self._closing and self._settings.order == "plan" and not self._failed(flight):
                 del self._flying[number]
                 continue
             try:
@@ -152,16 +170,16 @@ class Engine:
             except asyncio.CancelledError:
                 # A plan was cut short: those after it wait for the resumed run, or the order would not be one.
                 self._halted = True
-                self._inbox.stop_reason = self._inbox.stop_reason or "cancelled"
+                if self._cap is None:
+                    self._inbox.stop_reason = self._inbox.stop_reason or "cancelled"
                 del self._flying[number]
             except InfrastructureError as error:
                 await self._tell(events)
                 await self._retry(flight, error)
                 return
-            except BudgetReached:
-                await self._tell(events)
-                await self._drain(number)
-                raise
+            except BudgetReached as error:
+                del self._flying[number]
+                self._meet_cap(error)
             else:
                 del self._flying[number]
                 self._infra_in_a_row = 0
@@ -174,8 +192,12 @@ class Engine:
         """The plan that can be applied now, or that failed; None if there is none."""
         ended = [n for n, f in sorted(self._flying.items()) if f.task.done()]
         if self._settings.order == "plan" and ended and ended[0] != min(self._flying):
-            ended = [n for n in ended if self._flying[n].task.cancelled() or self._flying[n].task.exception()]
+            ended = [n for n in ended if self._closing or self._failed(self._flying[n])]
         return ended[0] if ended else None
+
+    @staticmethod
+    def _failed(flight: _Flight) -> bool:
+        return flight.task.cancelled() or flight.task.exception() is not None
 
     async def _tell(self, events: list[Event]) -> None:
         """Wait until what happened is durable, then tell it."""
@@ -189,7 +211,7 @@ class Engine:
 
     def _decide(self) -> None:
         """Decide and start plans while there is room for one more in flight."""
-        while self._inbox.stop_reason is None and not self._halted:
+        while not self._closing:
             window = 1 if self.archive.plans_applied == 0 else self._settings.plans_in_flight
             if len(self._flying) >= window:
                 return
@@ -211,12 +233,11 @@ class Engine:
             self._ordinals += origin == "method"
 
     def _unclaimed(self) -> bool:
-        """Whether a submission waits that no plan in flight is about to take."""
-        taking = sum(
-            isinstance(f.stored.plan, Edit) and f.stored.plan.operator in ("submitted", "external")
-            for f in self._flying.values()
-        )
-        return len(self._submissions) > taking
+        """Whether something waits in the inbox that no plan in flight is about to take."""
+        taking = [f.stored.plan.operator for f in self._flying.values() if isinstance(f.stored.plan, Edit)]
+        own, external = taking.count("submitted"), taking.count("external")
+        submissions = self._submissions.count(approvals=False)
+        return self._submissions.count(approvals=True) - min(external, submissions) > own
 
     def _start(self, stored: StoredPlan, view: Archive, ordinal: int) -> None:
         task = asyncio.create_task(self._carry_out(stored, view))
@@ -282,25 +303,23 @@ class Engine:
                 f"blamed and nothing is lost. The last one: {error}. Mend the cause, then resume the run."
             ) from error
         await asyncio.sleep(self._settings.infra_pause_s)
+        if self._closing:
+            self._halted = True
+            return
         self._start(flight.stored, flight.view, flight.ordinal)
 
-    async def _drain(self, number: int) -> None:
-        """At a cap: let the other plans use what they had reserved, and apply those that can be applied in order."""
-        del self._flying[number]
-        while self._flying:
-            first = min(self._flying)
-            flight = self._flying.pop(first)
-            await asyncio.wait([flight.task])
-            whole = not flight.task.cancelled() and flight.task.exception() is None
-            if whole and (first < number or self._settings.order == "completion"):
-                await self._tell(self._apply(flight, flight.task.result()))
+    def _meet_cap(self, error: BudgetReached) -> None:
+        """At a cap: plans in evaluation may use what they have reserved; those that still propose are cut short."""
+        self._cap = self._cap or error
+        for flight in self._flying.values():
+            if not isinstance(flight.stored.plan, Edit) or not self.store.proposals(flight.stored.number):
+                flight.cancel()
 
     async def _abandon(self) -> None:
         """Cancel what is in flight and wait for it, so that every finished trial is stored and no box is left."""
-        tasks = [f.task for f in self._flying.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for flight in self._flying.values():
+            flight.cancel()
+        await asyncio.gather(*(f.task for f in self._flying.values()), return_exceptions=True)
         self._flying.clear()
         self.store.add_event("sitting", {"seconds": round(self.meter.seconds, 3)})
         self.store.commit()

@@ -43,6 +43,8 @@ class Recorder:
         self.grades = type(domain).grade is not Domain.grade
         self._domain, self._executor, self._scorer = domain, executor, scorer
         self._store, self._committer, self._observe = store, committer, observe
+        self._known: tuple[Instance, Answer, Sequence[BoxReply]] | None = None
+        """What the scorer could judge last."""
 
     async def record(self, due: Due, exposed: str, purpose: Purpose, reply: BoxReply) -> Trial:
         """Score a reply, store the trial, and return it once it is durable."""
@@ -61,7 +63,7 @@ class Recorder:
                 outcome, message, answer = Outcome.BAD_OUTPUT, f"the answer holds {fault}", Answer()
         if outcome is Outcome.OK:
             graded = await self._graded(due.instance, answer) if self.grades else ()
-            judged = await self._scorer.score(due.instance, answer, graded)
+            judged = await self._scored(due.instance, answer, graded)
             if isinstance(judged, str):
                 outcome, message = Outcome.BAD_OUTPUT, judged
             elif not math.isfinite(judged.value) or not all(map(math.isfinite, judged.costs.values())):
@@ -86,6 +88,22 @@ class Recorder:
             trace=self._store.put_trace(_trace(reply, answer)),
             detail={**(score.detail if score else {}), **_small(answer)},
         )
+
+    async def _scored(self, instance: Instance, answer: Answer, graded: Sequence[BoxReply]) -> Score | str:
+        """Score an answer. A scorer that fails on it twice, though it still works on another one, shows that it is the answer."""
+        try:
+            judged = await self._scorer.score(instance, answer, graded)
+        except InfrastructureError:
+            if self._known is None:
+                raise
+            try:
+                judged = await self._scorer.score(instance, answer, graded)
+            except InfrastructureError as error:
+                await self._scorer.score(*self._known)
+                return f"the scorer fails on this answer, though it works on others: {error}"
+        if not isinstance(judged, str):
+            self._known = (instance, answer, graded)
+        return judged
 
     async def _graded(self, instance: Instance, answer: Answer) -> tuple[BoxReply, ...]:
         grading: Grading | None = await self._scorer.grading(instance, answer)

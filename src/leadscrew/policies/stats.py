@@ -228,10 +228,22 @@ def bootstrap_interval(
 
     Give paired differences to get the interval of a difference. Raises `ValueError` for no values.
     """
-    if not values:
-        raise ValueError("an interval needs at least one value")
-    n = len(values)
-    means = sorted(math.fsum(rng.choices(values, k=n)) / n for _ in range(draws))
+    return nested_interval([values], rng, draws=draws, level=level)
+
+
+def nested_interval(
+    groups: Sequence[Sequence[float]], rng: random.Random, *, draws: int = 2000, level: float = 0.95
+) -> tuple[float, float]:
+    """Return the bootstrap interval of the mean over all values, resampling within each group (data set) apart.
+
+    Raises `ValueError` for no values.
+    """
+    if not groups or not all(groups):
+        raise ValueError("an interval needs at least one value in each group")
+    total = sum(len(group) for group in groups)
+    means = sorted(
+        math.fsum(math.fsum(rng.choices(group, k=len(group))) for group in groups) / total for _ in range(draws)
+    )
     cut = (1 - level) / 2
     return means[int(cut * (draws - 1))], means[math.ceil((1 - cut) * (draws - 1))]
 

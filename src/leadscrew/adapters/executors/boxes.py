@@ -343,6 +343,8 @@ class BoxPool:
         while len(self._waiting) > self.KINDS:
             for task in self._waiting.popitem(last=False)[1]:
                 self._discard(task)
+        while waiting and waiting[0].done() and (waiting[0].cancelled() or waiting[0].exception() is not None):
+            waiting.popleft()  # an old failure says nothing about now
         opening = waiting.popleft() if waiting else self._start(job)
         while len(waiting) < self.spares:
             waiting.append(self._start(job))
@@ -385,6 +387,7 @@ class BoxPool:
         """Kill every box that waits, and wait until all are gone."""
         for waiting in self._waiting.values():
             for opening in waiting:
+                opening.cancel()
                 self._discard(opening)
         self._waiting.clear()
         while self._ending:

@@ -37,6 +37,11 @@ class _Group:
     busy_s: float = 0.0
     finished: int = 0
     running: dict[str, float] = field(default_factory=dict)
+    lanes: int = 0
+
+    def others_work(self) -> bool:
+        """Whether a box that cannot be brought up matters to nobody: the program came up before, in a lane that goes on."""
+        return self.loaded and self.lanes > 1
 
     def left_s(self) -> float:
         """Seconds that the waiting trials will take one after the other, from what was seen so far."""
@@ -157,6 +162,13 @@ class LocalExecutor:
             await asyncio.gather(*lanes, return_exceptions=True)
 
     async def _lane(self, job: Job, group: _Group, steps: Steps | None, out: _Replies) -> None:
+        group.lanes += 1
+        try:
+            await self._boxes(job, group, steps, out)
+        finally:
+            group.lanes -= 1
+
+    async def _boxes(self, job: Job, group: _Group, steps: Steps | None, out: _Replies) -> None:
         """Take boxes one after the other and run trials in them until none waits."""
         first = True
         while group.pending or (first and group.reported < len(group.train) and not group.loaded):
@@ -168,6 +180,8 @@ class LocalExecutor:
                     box = await self._pool.take(job)
                     outcome, message, load_cpu = await self._load(job, group, box, out)
                 group.load_s = time.monotonic() - began
+                if outcome is not Outcome.OK and group.others_work():
+                    return
                 if outcome is not Outcome.OK:
                     self._give_up(job, group, outcome, message, out, load_cpu)
                     continue
@@ -184,6 +198,8 @@ class LocalExecutor:
                     if group.fresh:
                         break
             except (LeadscrewError, OSError) as error:
+                if group.others_work():
+                    return
                 self._give_up(job, group, Outcome.INFRA, f"{type(error).__name__}: {error}", out)
             finally:
                 if box is not None:
