@@ -90,7 +90,7 @@ def run(
     program = program_of(config, program)
     check_caps(config.caps)
     with begun(folder):
-        sandbox, report = wire.start_sandbox(config, folder)
+        sandbox, report = wire.make_ready(config, folder, domain)
         prepared = wire.prepare(domain, mounted(sandbox, domain))
         store = wire.create_store(folder, config, method)
     try:

@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -278,6 +279,15 @@ def assemble(
     return Assembly(
         config, domain, method, store, sandbox, report, executor, scorer, committer, evaluator, meter, workers, observe
     )
+
+
+def make_ready(config: Config, folder: Path, domain: Domain) -> tuple[Sandbox, SandboxReport]:
+    """Try the sandbox while the domain's data are loaded: on a new machine both have something to build first."""
+    with ThreadPoolExecutor(1) as beside:
+        loading = beside.submit(domain.instances, "train")
+        ready = start_sandbox(config, folder)
+        loading.result()
+    return ready
 
 
 def start_sandbox(config: Config, folder: Path) -> tuple[Sandbox, SandboxReport]:

@@ -46,3 +46,25 @@ async def test_a_cancelled_waiter_takes_nothing_from_the_others() -> None:
     with pytest.raises(asyncio.CancelledError):
         await waiting[0]
     assert store.commits == 1
+
+
+async def test_patient_waiters_go_with_the_first_who_is_not() -> None:
+    store = Counting()
+    committer = Committer(cast(Any, store))
+    patient = [asyncio.create_task(committer.durable(patient=True)) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert store.commits == 0
+    await committer.durable()
+    await asyncio.gather(*patient)
+    assert store.commits == 1
+
+
+async def test_patience_ends_by_itself_or_when_hurried() -> None:
+    store = Counting()
+    committer = Committer(cast(Any, store))
+    await committer.durable(patient=True)
+    waiting = asyncio.create_task(committer.durable(patient=True))
+    await asyncio.sleep(0)
+    committer.hurry()
+    await waiting
+    assert store.commits == 2

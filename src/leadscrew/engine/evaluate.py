@@ -227,6 +227,7 @@ class _Work:
         self._purpose, self._fresh = purpose, fresh
         self._stream: Any = None
         self._early: dict[str, BoxReply] = {}
+        self._streaming = False
         self._reserved: set[str] = set()
         self._sessions: dict[str, Instance] = {}
         self.train_due: list[Due] = []
@@ -281,6 +282,7 @@ class _Work:
             for key in list(waiting)
             if key in self._early
         ]
+        self._streaming = True
         infra: list[BoxReply] = []
         held: list[tuple[Due, BoxReply]] = []
         try:
@@ -310,6 +312,8 @@ class _Work:
                 await self.close()
                 tasks += [asyncio.create_task(self._record(d, reply)) for d, reply in held]
         finally:
+            self._streaming = False
+            owner.recorder.hurry()
             # What a box has answered is kept, even if we are about to stop.
             done = await asyncio.shield(asyncio.gather(*tasks, return_exceptions=True))
         raise_infra(infra)
@@ -337,7 +341,7 @@ class _Work:
             result = await owner.scorer.result(self._session(due.key))
             if reply.outcome is Outcome.OK:
                 reply = replace(reply, answer=Answer(value=result))
-        trial = await owner.recorder.record(due, self._exposed.digest, self._purpose, reply)
+        trial = await owner.recorder.record(due, self._exposed.digest, self._purpose, reply, self._streams)
         if due.key in self._reserved:
             self._reserved.discard(due.key)
             self._account.settle(trial.spend, trials=1)
@@ -345,6 +349,9 @@ class _Work:
 
     async def _step(self, key: str, action: Any) -> tuple[Any, bool]:
         return await self._owner.scorer.step(self._sessions[key], self._session(key), action, action is None)
+
+    def _streams(self) -> bool:
+        return self._streaming
 
     def _session(self, key: str) -> str:
         return f"{self._exposed.digest}:{key}"

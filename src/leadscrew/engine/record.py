@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,11 +46,17 @@ class Recorder:
         self._known: tuple[Instance, Answer, Sequence[BoxReply]] | None = None
         """What the scorer could judge last."""
 
-    async def record(self, due: Due, exposed: str, purpose: Purpose, reply: BoxReply) -> Trial:
-        """Score a reply, store the trial, and return it once it is durable."""
+    def hurry(self) -> None:
+        """Make durable now what is patient: somebody waits for the last trials of an evaluation."""
+        self._committer.hurry()
+
+    async def record(
+        self, due: Due, exposed: str, purpose: Purpose, reply: BoxReply, streaming: Callable[[], bool]
+    ) -> Trial:
+        """Score a reply, store the trial, and return it once it is durable. While `streaming`, that may take a little."""
         trial = await self._judge(due, exposed, purpose, reply)
         self._store.add_trial(trial)
-        await self._committer.durable()
+        await self._committer.durable(patient=streaming())
         self._observe(Event("trial", {"trial": trial}))
         return trial
 

@@ -11,6 +11,7 @@ import math
 import re
 from array import array
 from collections import Counter
+from itertools import accumulate, chain
 from typing import Any
 
 CHAR_NEAREST_WEIGHT = 1.0
@@ -51,7 +52,10 @@ class CharNearest:
             for number, value in self.vector(text).items():
                 holders[number].append(text_number)
                 weights[number].append(value)
-        self.postings = list(zip(holders, weights, strict=True))
+        # Flat, because a fork copies every page that holds an object which is looked at.
+        self.starts = array("I", accumulate(map(len, holders), initial=0))
+        self.holders = array("I", chain.from_iterable(holders))
+        self.weights = array("f", chain.from_iterable(weights))
         self.labels = list(labels)
 
     def vector(self, text: str) -> dict[int, float]:
@@ -69,8 +73,8 @@ class CharNearest:
         """Return the cosine of the angle to every train text, in their order."""
         found = [0.0] * len(self.labels)
         for number, value in self.vector(text).items():
-            holders, weights = self.postings[number]
-            for text_number, weight in zip(holders, weights, strict=True):
+            part = slice(self.starts[number], self.starts[number + 1])
+            for text_number, weight in zip(self.holders[part], self.weights[part], strict=True):
                 found[text_number] += value * weight
         return found
 

@@ -11,6 +11,7 @@ import math
 import re
 from array import array
 from collections import Counter
+from itertools import accumulate, chain
 from typing import Any
 
 CHAR_CENTROID_WEIGHT = 1.0
@@ -57,7 +58,10 @@ class CharCentroid:
             for number, value in total.items():
                 holders[number].append(label_number)
                 weights[number].append(value / length)
-        self.postings = list(zip(holders, weights, strict=True))
+        # Flat, because a fork copies every page that holds an object which is looked at.
+        self.starts = array("I", accumulate(map(len, holders), initial=0))
+        self.holders = array("I", chain.from_iterable(holders))
+        self.weights = array("f", chain.from_iterable(weights))
         self.labels = list(sums)
 
     def vector(self, text: str) -> dict[int, float]:
@@ -75,8 +79,8 @@ class CharCentroid:
         """Return the cosine of the angle to each label's centre."""
         found = [0.0] * len(self.labels)
         for number, value in self.vector(text).items():
-            holders, weights = self.postings[number]
-            for label_number, weight in zip(holders, weights, strict=True):
+            part = slice(self.starts[number], self.starts[number + 1])
+            for label_number, weight in zip(self.holders[part], self.weights[part], strict=True):
                 found[label_number] += value * weight
         return dict(zip(self.labels, found, strict=True))
 
