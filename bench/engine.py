@@ -144,7 +144,7 @@ def speedup(candidates: int) -> dict[str, float]:
     rates = []
     for workers in (1, 2):
         with tempfile.TemporaryDirectory() as folder:
-            moments = evolve(Spin(2_000_000), candidates, Path(folder) / "run", workers=workers, in_flight=4)
+            moments = evolve(Spin(6_000_000), candidates, Path(folder) / "run", workers=workers, in_flight=4)
             rates.append(rate(moments))
     return {"second_worker_speedup": rates[1] / rates[0]}
 
@@ -171,7 +171,7 @@ def main() -> None:
     figures = {
         **apart("plain", args.candidates),
         **apart("boxed", args.boxed, os.cpu_count() or 1),
-        **apart("speedup", 40),
+        **apart("speedup", 30),
     }
     if args.json:
         print(json.dumps({**figures, "candidates": args.candidates, "machine": machine_line()}))
