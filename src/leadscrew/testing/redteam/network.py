@@ -126,7 +126,7 @@ def solve(input):
 
 @contextlib.contextmanager
 def listener(family: int, address: Any, kind: int = socket.SOCK_STREAM) -> Iterator[tuple[Any, list[bytes]]]:
-    """Listen on the host; yield the address and a list that fills with what was received."""
+    """Listen on the host; yield the address and a list that holds, after the block, all that was received."""
     got: list[bytes] = []
     server = socket.socket(family, kind)
     server.bind(address)
@@ -136,7 +136,7 @@ def listener(family: int, address: Any, kind: int = socket.SOCK_STREAM) -> Itera
     done = threading.Event()
 
     def serve() -> None:
-        while not done.is_set():
+        while True:
             try:
                 if kind == socket.SOCK_STREAM:
                     connection, _ = server.accept()
@@ -146,7 +146,8 @@ def listener(family: int, address: Any, kind: int = socket.SOCK_STREAM) -> Itera
                 else:
                     got.append(server.recv(1000))
             except OSError:
-                continue
+                if done.is_set():  # and nothing more has come since
+                    return
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -257,7 +258,7 @@ async def _proposer(arena: Arena) -> Sighting:
             process = await asyncio.create_subprocess_exec("/bin/sh", "-c", script, stdout=asyncio.subprocess.DEVNULL)
             await process.wait()
             output = "end"
-        arrived = b"out" in got
+    arrived = b"out" in got
     return Sighting(arrived or "end" not in output, f"the host received the word: {arrived}; {output[-100:]!r}")
 
 
