@@ -30,6 +30,7 @@ from leadscrew.core.task import (
     Split,
 )
 from leadscrew.core.trial import Outcome, Purpose, Trace, Trial, mean_aggregate
+from leadscrew.errors import DomainError
 
 # -- domains -------------------------------------------------------------------------------------
 
@@ -108,7 +109,9 @@ class Domain(ABC):
 
     def host(self, instance: Instance) -> Environment:
         """Return the environment of an `act` instance."""
-        raise NotImplementedError(f"the domain {self.name!r} has no environment for 'act'")
+        raise DomainError(
+            f"the domain {self.name!r} declares the operation 'act' but has no environment: implement `host(instance)`."
+        )
 
     def masks(self) -> Sequence[str]:
         """Return host paths from which gold could be derived; every box hides them."""

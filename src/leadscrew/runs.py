@@ -222,7 +222,7 @@ def improve(
 ) -> RunResult:
     """Improve a program on scored examples and certify the result: the shortest way to use leadscrew as a library.
 
-    `program` is a folder, a file or a tree; `score(input, expected, answer)` returns a number, more being better unless
+    `program` is a folder, a file or a tree; `score(input, answer, expected)` returns a number, more being better unless
     `direction` is "min". `floor` is what a failed trial counts as, 0 if not given: name it where scores go below. Examples
     are mappings with `input` and `expected`, or pairs. Further settings are configuration keys with their section, the dot
     written as two underscores: `harness__iterations=10`, `budget__trials=500`. The run is kept in `out`; calling again with
