@@ -17,8 +17,10 @@ from leadscrew.config.sections import (
     Config,
     DomainSection,
     EvaluationSection,
+    ModelSection,
     ProgramSection,
     ProposerSection,
+    ProviderSection,
     RegionSection,
     RunSection,
     SandboxSection,
@@ -111,7 +113,7 @@ def config_from(data: Mapping[str, Any], base_folder: str | Path = ".", *, name:
     name = name or base.name or "run"
     run = _section(data, "run")
     method = run.method
-    known = (*_SECTIONS, "limits", method)
+    known = (*_SECTIONS, "limits", "models", "providers", method)
     for key in data:
         if key not in known:
             raise unknown("", key, data[key], known)
@@ -126,7 +128,13 @@ def config_from(data: Mapping[str, Any], base_folder: str | Path = ".", *, name:
             key="domain.name",
         )
     _check_ladder(parts["evaluation"].ladder)
-    parts["run"] = dataclasses.replace(run, out=_absolute(run.out or f"runs/{name}", base))
+    parts["models"] = {role: _model(table, f"models.{role}", base) for role, table in _named(data, "models")}
+    parts["providers"] = {
+        name: build_settings(ProviderSection, as_table(table, f"providers.{name}"), f"providers.{name}")
+        for name, table in _named(data, "providers")
+    }
+    replay = _absolute(run.replay, base)
+    parts["run"] = dataclasses.replace(run, out=_absolute(run.out or f"runs/{name}", base), replay=replay)
     parts["domain"] = dataclasses.replace(
         domain, name=_absolute_plugin(domain.name, base), path=_absolute(domain.path, base)
     )
@@ -186,8 +194,9 @@ def to_dict(config: Config) -> dict[str, Any]:
     out: dict[str, Any] = {key: _plain(getattr(config, key)) for key in _SECTIONS}
     if config.method_options:
         out[config.run.method] = _plain(config.method_options)
-    if config.limits:
-        out["limits"] = _plain(config.limits)
+    for key in ("limits", "models", "providers"):
+        if getattr(config, key):
+            out[key] = _plain(getattr(config, key))
     return out
 
 
@@ -211,6 +220,28 @@ def _plain(value: Any) -> Any:
 
 def _section(data: Mapping[str, Any], key: str) -> Any:
     return build_settings(_SECTIONS[key], as_table(data.get(key, {}), key), key)
+
+
+def _named(data: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
+    return list(as_table(data.get(key, {}), key).items())
+
+
+def _model(table: Any, key: str, base: Path) -> ModelSection:
+    """One role's model. A plain text stands for a table with nothing but the model in it."""
+    section: ModelSection = build_settings(ModelSection, {"model": table} if isinstance(table, str) else table, key)
+    provider, slash, name = section.model.partition("/")
+    if not provider or not slash or not name:
+        raise ConfigError(
+            f"{key}.model = {section.model!r}: a model is written as provider/name, "
+            'for example "openai/gpt-5-mini" or "local/smollm2".',
+            key=f"{key}.model",
+            value=section.model,
+        )
+    if provider == "scripted":
+        file, colon, attribute = name.rpartition(":")
+        path = _absolute(file if colon else name, base)
+        section = dataclasses.replace(section, model=f"scripted/{path}{colon}{attribute if colon else ''}")
+    return section
 
 
 def _limits(table: Mapping[str, Any]) -> dict[str, Any]:

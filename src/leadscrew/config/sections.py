@@ -18,7 +18,9 @@ def _range(low: float, high: float | None = None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RunSection:
-    """`[run]`: where the run lives and how the loop goes on. `workers` 0 means one per processor."""
+    """`[run]`: where the run lives and how the loop goes on. `workers` 0 means one per processor.
+
+    `replay` names a run whose recorded model replies are used instead of any upstream."""
 
     out: str = ""
     seed: int = field(default=0, metadata=_range(0))
@@ -27,6 +29,7 @@ class RunSection:
     order: Literal["plan", "completion"] = "plan"
     plans_in_flight: int = field(default=2, metadata=_range(1, 1024))
     workers: int = field(default=0, metadata=_range(0, 4096))
+    replay: str = ""
     approve: bool = False
 
 
@@ -88,6 +91,48 @@ class BudgetSection:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelCaps:
+    """`[models.ROLE.budget]`: the most that one role may use in the whole run."""
+
+    calls: int | None = field(default=None, metadata=_range(0))
+    tokens: int | None = field(default=None, metadata=_range(0))
+    usd: float | None = field(default=None, metadata=_range(0))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSection:
+    """`[models.ROLE]`: the model of a role such as `solver`, `proposer`, `judge` or `meta`, as `provider/name`.
+
+    `temperature` and what stands in `extra` are pinned: no program can change them. `max_tokens` bounds every reply.
+    `calls_per_trial` and `tokens_per_trial` are the allowance of a program; more is its own failure. `input_price` and
+    `output_price` are in US dollars per million tokens and replace the known ones.
+    """
+
+    model: str = ""
+    temperature: float | None = field(default=None, metadata=_range(0, 2))
+    max_tokens: int = field(default=1024, metadata=_range(1))
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    timeout_s: float = field(default=120.0, metadata=_range(0.001))
+    retries: int = field(default=5, metadata=_range(0, 100))
+    cache: bool = True
+    calls_per_trial: int | None = field(default=64, metadata=_range(1))
+    tokens_per_trial: int | None = field(default=None, metadata=_range(1))
+    input_price: float | None = field(default=None, metadata=_range(0))
+    output_price: float | None = field(default=None, metadata=_range(0))
+    budget: ModelCaps = ModelCaps()
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderSection:
+    """`[providers.NAME]`: a place of models beside the known ones: its base address, the environment variable that holds
+    the key (empty: none is needed) and the dialect it speaks."""
+
+    base_url: str = ""
+    key_env: str = ""
+    dialect: Literal["openai", "anthropic"] = "openai"
+
+
+@dataclass(frozen=True, slots=True)
 class SandboxSection:
     """`[sandbox]`: the backend; `auto` takes the first that works and never `none`."""
 
@@ -112,6 +157,8 @@ class Config:
     budget: BudgetSection = BudgetSection()
     sandbox: SandboxSection = SandboxSection()
     limits: Mapping[str, Any] = field(default_factory=dict)
+    models: Mapping[str, ModelSection] = field(default_factory=dict)
+    providers: Mapping[str, ProviderSection] = field(default_factory=dict)
 
     @property
     def out(self) -> Path:

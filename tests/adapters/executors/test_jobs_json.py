@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from leadscrew.adapters.executors.jobs import job_from_json, job_to_json
 from leadscrew.core.program import File, Program, Region
 from leadscrew.core.task import Interface, Limits, ProgramEnvironment
-from leadscrew.ports import BoxTrial, Item, Job
+from leadscrew.ports import Access, BoxTrial, Item, Job
 
 names = st.from_regex(r"[a-z]{1,8}", fullmatch=True)
 values = st.recursive(
@@ -39,7 +39,7 @@ jobs = st.builds(
     masks=words,
     purpose=st.sampled_from(["evaluate", "grade", "smoke", "propose", "ask"]),
     fresh=st.booleans(),
-    endpoint=names,
+    access=st.none() | st.builds(Access, role=names, plan=st.integers(0, 9), candidate=names),
 )
 
 

@@ -48,8 +48,6 @@ class Broken(Exception):
 def spec_of(job: Job, program_folder: str) -> BoxSpec:
     """Return the box a job needs, with the program folder mounted read-only at /program."""
     mounts = [Mount(program_folder, "/program")]
-    if job.endpoint:
-        mounts.append(Mount(job.endpoint, ENDPOINT))
     return BoxSpec(
         purpose="grade" if job.purpose == "grade" else "evaluate",
         limits=job.limits,

@@ -6,9 +6,10 @@ import base64
 from dataclasses import asdict
 from typing import Any
 
+from leadscrew.core.budget import Caps
 from leadscrew.core.program import File, Program, Region
 from leadscrew.core.task import Interface, Limits, ProgramEnvironment
-from leadscrew.ports import BoxTrial, Item, Job
+from leadscrew.ports import Access, BoxTrial, Item, Job
 
 
 def job_to_json(job: Job) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def job_to_json(job: Job) -> dict[str, Any]:
         "masks": list(job.masks),
         "purpose": job.purpose,
         "fresh": job.fresh,
-        "endpoint": job.endpoint,
+        "access": asdict(job.access) if job.access is not None else None,
     }
 
 
@@ -54,5 +55,9 @@ def job_from_json(data: dict[str, Any]) -> Job:
         masks=tuple(data["masks"]),
         purpose=data["purpose"],
         fresh=data["fresh"],
-        endpoint=data["endpoint"],
+        access=_access(data["access"]),
     )
+
+
+def _access(data: dict[str, Any] | None) -> Access | None:
+    return None if data is None else Access(**{**data, "allowance": Caps(**data["allowance"])})

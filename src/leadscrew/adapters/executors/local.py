@@ -150,11 +150,9 @@ class LocalExecutor:
                 done, lanes = await asyncio.wait(lanes, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
                 for lane in done:
                     lane.result()
-                # Learning with a model twice would be paid twice.
-                paid = bool(job.endpoint and group.train)
                 worth = group.fresh or group.left_s() > WORTH_IT * group.load_s
                 idle = len(lanes) < self.workers and not self._slots.locked() and not out.room.locked()
-                if group.loaded and group.pending and idle and worth and not paid:
+                if group.loaded and group.pending and idle and worth:
                     lanes.add(asyncio.ensure_future(self._lane(job, group, steps, out)))
         finally:
             for lane in lanes:
@@ -212,8 +210,7 @@ class LocalExecutor:
                 out.put(reply_of(group.train[index].id, line, {}, job.interface, train=True))
 
         outcome, message, cpu_ms, shared = await box.load(job, group.train, item)
-        # Learning with a model in every box would be paid every time.
-        if shared and not self.fork_sharing and not (job.endpoint and group.train):
+        if shared and not self.fork_sharing:
             group.fresh = True
         return outcome, message, cpu_ms
 

@@ -1,0 +1,50 @@
+"""Errands: a command run in a proposer's box on a bench, with files in and files out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from leadscrew.core.budget import Spend
+from leadscrew.core.program import Program
+from leadscrew.core.task import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """A command for a proposer's box. It sees the bench read-only at `/bench`, `tools` read-only at `/tools`, and works in
+    `/work`, which starts with the files of `work` and whose content comes back.
+
+    Standard input is closed, the environment is cleared but for `env` and the addresses of the gateway. `role` is whose
+    model it may call. `scope` tells the errands of one plan apart in the record of calls. After `timeout_s` wall seconds
+    the whole tree is killed; what lies in `/work` comes back even then.
+    """
+
+    argv: tuple[str, ...]
+    scope: str = "propose"
+    role: str = "proposer"
+    work: Program = field(default_factory=lambda: Program({}))
+    tools: Program = field(default_factory=lambda: Program({}))
+    env: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = Limits(cpu_s=3600.0, wall_s=2400.0, memory_mb=4096, processes=512, workspace_mb=256)
+    timeout_s: float = 2400.0
+    mounts: tuple[tuple[str, str], ...] = ()
+    """Host folders to show read-only: (source, target). For installed command-line agents and their interpreters."""
+    on_output: Callable[[bytes], None] | None = None
+    """Gets standard output as it comes, for a live view."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrandResult:
+    """How an errand ended. `work` is `/work` as it was left, None if it could not be brought back (`lost` says why)."""
+
+    outcome: Literal["ok", "crash", "timeout", "oom"]
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    seconds: float
+    work: Program | None
+    lost: str = ""
+    spend: Spend = field(default_factory=Spend)
+    calls: tuple[Mapping[str, Any], ...] = ()
