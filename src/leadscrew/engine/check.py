@@ -6,14 +6,15 @@ import ast
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from leadscrew.core.program import EVERYTHING, Program, Region, diff
 from leadscrew.core.proposal import Proposal
 from leadscrew.core.task import Interface, Limits, ProgramEnvironment
 from leadscrew.core.trial import Outcome
+from leadscrew.engine.record import raise_infra
 from leadscrew.errors import InfrastructureError
-from leadscrew.ports import BoxTrial, Executor, Item, Job
+from leadscrew.ports import Access, BoxTrial, Executor, Item, Job
 
 MAX_SOURCE_BYTES = 512 << 10
 MAX_CHAIN = 1000
@@ -120,20 +121,25 @@ async def smoke(
     environment: ProgramEnvironment,
     masks: Sequence[str],
     items: Sequence[Item],
+    access: Access | None = None,
 ) -> Finding:
     """Load the program in a box and try its operation: a cold-start prediction, learning on a few items, the round trip
     of its state. Raises `InfrastructureError` if the box fails."""
+    exposed = program.part(interface.region)
     job = Job(
-        program=program.part(interface.region),
+        program=exposed,
         interface=interface,
         limits=limits,
-        trials=tuple(BoxTrial(item.id, item.input, 0, item.dataset) for item in items[:1]),
+        trials=tuple(BoxTrial(f"smoke:{exposed.digest}", item.input, 0, item.dataset) for item in items[:1]),
         train=tuple(items),
         environment=environment,
         masks=tuple(masks),
         purpose="smoke",
+        access=replace(access, learning=f"smoke:{access.candidate}") if access is not None else None,
     )
     async for reply in executor.run(job):
+        if reply.cap:
+            raise_infra([reply])
         if reply.outcome is Outcome.INFRA:
             raise InfrastructureError(f"the smoke test could not run: {reply.message}")
         if reply.outcome is not Outcome.OK:

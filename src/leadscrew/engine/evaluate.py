@@ -13,11 +13,11 @@ from leadscrew.core.program import Program
 from leadscrew.core.task import Answer, Instance, Limits, Split
 from leadscrew.core.trial import Evaluation, Outcome, Purpose, Trial, evaluation_of, trial_key
 from leadscrew.engine.commit import Committer
-from leadscrew.engine.meter import reached
+from leadscrew.engine.meter import FINAL_PLAN, reached
 from leadscrew.engine.record import Due, Recorder, raise_infra
 from leadscrew.errors import InfrastructureError
 from leadscrew.policies.ladder import passes, rung_sizes
-from leadscrew.ports import BoxReply, BoxTrial, Domain, Executor, Item, Job, Observer, Scorer, Store
+from leadscrew.ports import Access, BoxReply, BoxTrial, Domain, Executor, Item, Job, Observer, Scorer, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,8 @@ class Evaluator:
     """Turns a program into an evaluation. Every finished trial is durable before anything is decided on it.
 
     `splits` holds the instances that may be used now (never test before `finalize`). `models` pins what answers model
-    calls, for the key. `runtime` names the interpreter and sandbox that programs run on.
+    calls, for the key; `access` is the right of programs to make some, None without a solver model. `runtime` names the
+    interpreter and sandbox that programs run on.
     """
 
     def __init__(
@@ -54,13 +55,14 @@ class Evaluator:
         limits: Limits | None = None,
         runtime: str = "",
         models: str = "",
+        access: Access | None = None,
         observe: Observer = lambda event: None,
     ) -> None:
         self.domain = domain
         self.settings = settings
         self.splits = splits
         self.executor, self.scorer, self.store = executor, scorer, store
-        self._seed = seed
+        self._seed, self._access = seed, access
         self._limits = limits or domain.limits
         self._interface = domain.interface
         self.operation = self._interface.operation
@@ -121,10 +123,12 @@ class Evaluator:
         repeats: Sequence[int] | None = None,
         reference: Mapping[str, float] | None = None,
         fresh: bool | None = None,
+        plan: int = 0,
     ) -> dict[Split, Evaluation]:
         """Evaluate on a split and return the evaluation by split (train too where a learner predicts it online).
 
-        With `reference` (value per instance, normally the champion's) the ladder is climbed rung by rung. Raises
+        With `reference` (value per instance, normally the champion's) the ladder is climbed rung by rung. Model calls go on
+        the account of `plan`. Raises
         `BudgetReached` at a cap and `InfrastructureError` when our own parts fail; finished trials are stored either way.
         """
         exposed = program.part(self._interface.region)
@@ -136,7 +140,8 @@ class Evaluator:
         ladder = self.settings.ladder if reference is not None and not instances else ()
         sizes = rung_sizes(len(everything), ladder)
         async with self._locks.setdefault(exposed.digest, asyncio.Lock()):
-            work = _Work(self, exposed, account, purpose, self.settings.fresh if fresh is None else fresh)
+            boxed = self.settings.fresh if fresh is None else fresh
+            work = _Work(self, exposed, account, purpose, fresh=boxed, plan=plan)
             try:
                 for rung, size in enumerate(sizes):
                     due = self.due(exposed, everything[:size], counts)
@@ -175,7 +180,8 @@ class Evaluator:
                 names[key].instance, f"recheck:{exposed.digest}:{key}", action, action is None
             )
 
-        async for reply in self.executor.run(self.job(exposed, due, fresh=True), step if acts else None):
+        job = self.job(exposed, due, fresh=True, plan=FINAL_PLAN)
+        async for reply in self.executor.run(job, step if acts else None):
             if reply.train:
                 continue
             if acts:
@@ -202,29 +208,49 @@ class Evaluator:
 
     # -- boxes ---------------------------------------------------------------------------------
 
-    def job(self, exposed: Program, due: Sequence[Due], *, fresh: bool) -> Job:
+    def access(self, exposed: Program, plan: int) -> Access | None:
+        """Return the right of a program to call the solver model on the account of a plan, or None without one.
+
+        What it calls while learning has a scope of its own, the same in every box: it is asked and paid for once.
+        """
+        if self._access is None:
+            return None
+        learning = "learn:" + digest_of([exposed.digest, *self._fixed.values()])
+        return replace(self._access, plan=plan, candidate=exposed.digest, learning=learning)
+
+    def job(self, exposed: Program, due: Sequence[Due], *, fresh: bool, plan: int) -> Job:
         """Return the job that runs these trials."""
         return Job(
             program=exposed,
             interface=self._interface,
             limits=self._limits,
             trials=tuple(
-                BoxTrial(d.key, d.instance.input, self.trial_seed(d.instance.id, d.repeat), d.instance.dataset)
+                BoxTrial(
+                    d.key,
+                    d.instance.input,
+                    self.trial_seed(d.instance.id, d.repeat),
+                    d.instance.dataset,
+                    f"{d.instance.split}:{d.instance.id}",
+                    d.repeat,
+                )
                 for d in due
             ),
             train=self._train,
             environment=self.domain.environment,
             masks=tuple(self.domain.masks()),
             fresh=fresh,
+            access=self.access(exposed, plan),
         )
 
 
 class _Work:
     """One program being evaluated. A learner's box stays open between rungs, so that it learns once."""
 
-    def __init__(self, owner: Evaluator, exposed: Program, account: Account, purpose: Purpose, fresh: bool) -> None:
+    def __init__(
+        self, owner: Evaluator, exposed: Program, account: Account, purpose: Purpose, *, fresh: bool, plan: int
+    ) -> None:
         self._owner, self._exposed, self._account = owner, exposed, account
-        self._purpose, self._fresh = purpose, fresh
+        self._purpose, self._fresh, self._plan = purpose, fresh, plan
         self._stream: Any = None
         self._early: dict[str, BoxReply] = {}
         self._streaming = False
@@ -296,6 +322,9 @@ class _Work:
                     infra.append(reply)
                     waiting.pop(reply.key, None)
                     train.pop(reply.key if not reply.train else self._train_key(reply), None)
+                    if owner.access(self._exposed, self._plan) is not None:
+                        # The evaluation is incomplete anyway; asking a model that is down for the rest helps nobody.
+                        break
                 elif reply.train:
                     row = train.pop(self._train_key(reply), None)
                     if row is not None:
@@ -333,7 +362,8 @@ class _Work:
             due = [d for d in owner.due(self._exposed, whole, repeats) if owner.store.find_trial(d.key) is None]
         self._sessions = {d.key: d.instance for d in due}
         steps = self._step if owner.operation == "act" else None
-        self._stream = owner.executor.run(owner.job(self._exposed, due, fresh=self._fresh), steps)
+        job = owner.job(self._exposed, due, fresh=self._fresh, plan=self._plan)
+        self._stream = owner.executor.run(job, steps)
 
     async def _record(self, due: Due, reply: BoxReply) -> Trial:
         owner = self._owner
@@ -344,7 +374,9 @@ class _Work:
         trial = await owner.recorder.record(due, self._exposed.digest, self._purpose, reply, self._streams)
         if due.key in self._reserved:
             self._reserved.discard(due.key)
-            self._account.settle(trial.spend, trials=1)
+            # Model calls were settled where they were made: at the gateway.
+            own = Spend(trial.spend.trials, trial.spend.cpu_ms, trial.spend.wall_ms)
+            self._account.settle(own, trials=1)
         return trial
 
     async def _step(self, key: str, action: Any) -> tuple[Any, bool]:

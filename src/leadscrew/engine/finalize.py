@@ -22,7 +22,7 @@ from leadscrew.engine.bench import derived_rng
 from leadscrew.engine.commit import Committer
 from leadscrew.engine.evaluate import Evaluator
 from leadscrew.engine.ledger import Ledger
-from leadscrew.engine.meter import Meter
+from leadscrew.engine.meter import FINAL_PLAN, Meter
 from leadscrew.errors import RefusedError, SealedError
 from leadscrew.policies.noise import noise_floor
 from leadscrew.policies.stats import mean_interval, nested_interval, two_sided
@@ -110,7 +110,9 @@ async def finalize(
     async def tested(candidate: str) -> Evaluation:
         program = store.program(archive[candidate].program)
         async with room:
-            found = await evaluator.evaluate(program, Account(), split="test", purpose=Purpose.FINAL, repeats=None)
+            found = await evaluator.evaluate(
+                program, Account(), split="test", purpose=Purpose.FINAL, repeats=None, plan=FINAL_PLAN
+            )
         observe(Event("final", {"state": "tested", "candidate": candidate, "value": found["test"].value}))
         return found["test"]
 

@@ -24,7 +24,7 @@ from leadscrew.engine.inbox import Inbox
 from leadscrew.engine.meter import Meter
 from leadscrew.engine.restore import Restored, restore
 from leadscrew.engine.workshop import Workshop
-from leadscrew.errors import BudgetReached, InfrastructureError, ProgramError
+from leadscrew.errors import BudgetReached, InfrastructureError, LeadscrewError, ProgramError
 from leadscrew.ports import Domain, Event, Executor, Message, Method, Observer, Proposer, Store, StoredPlan
 
 SITTING_S = 5.0
@@ -84,12 +84,13 @@ class Engine:
         region: Region = EVERYTHING,
         unseal: Callable[[Message, RunBench], Sequence[Proposal]],
         layout: Layout | None = None,
+        fatal: Callable[[], LeadscrewError | None] = lambda: None,
         observe: Observer = lambda event: None,
     ) -> None:
         self.method, self.domain, self.store, self.meter = method, domain, store, meter
         self.archive = Archive(domain.objectives)
         self._committer, self._seed, self._settings = committer, seed, settings
-        self._region, self._observe = region, observe
+        self._region, self._observe, self._fatal = region, observe, fatal
         self._submissions = Submissions()
         self._inbox = Inbox(store, self._submissions)
         self._flying: dict[int, _Flight] = {}
@@ -297,6 +298,9 @@ class Engine:
         self.store.add_event("infra", {"plan": number, "message": str(error)[:2000]})
         await self._committer.durable()
         self._observe(Event("infra", {"message": str(error), "in_a_row": self._infra_in_a_row}))
+        hopeless = self._fatal()
+        if hopeless is not None:
+            raise hopeless from error
         if self._infra_in_a_row >= self._settings.infra_limit:
             raise InfrastructureError(
                 f"the run is paused after {self._infra_in_a_row} failures of its own parts in a row, no candidate is "

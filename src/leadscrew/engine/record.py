@@ -11,7 +11,7 @@ from leadscrew.core.canonical import canonical_json, json_fault
 from leadscrew.core.task import Answer, Instance, Score
 from leadscrew.core.trial import Outcome, Purpose, Trace, Trial
 from leadscrew.engine.commit import Committer
-from leadscrew.errors import InfrastructureError
+from leadscrew.errors import BudgetReached, InfrastructureError
 from leadscrew.ports import BoxReply, BoxTrial, Domain, Event, Executor, Grading, Job, Observer, Scorer, Store
 
 SMALL_ANSWER = 512
@@ -86,7 +86,7 @@ class Recorder:
             purpose=purpose,
             outcome=outcome,
             score=float(score.value) if score else None,
-            costs=score.costs if score else {},
+            costs={**reply.costs, **score.costs} if score else {},
             correct=score.correct if score else None,
             message=message[:2000],
             output_digest=answer.digest if outcome is Outcome.OK else "",
@@ -130,8 +130,15 @@ class Recorder:
 
 
 def raise_infra(replies: Sequence[BoxReply]) -> None:
-    """Raise `InfrastructureError` if one of the replies tells of a failure of our own."""
+    """Raise `InfrastructureError` if one of the replies tells of a failure of our own, `BudgetReached` if of a cap."""
     failed = [r for r in replies if r.outcome is Outcome.INFRA]
+    for reply in failed:
+        if reply.cap:
+            raise BudgetReached(
+                f"{reply.message}; everything finished is stored. "
+                f"Raise the cap with 'leadscrew resume RUN --{reply.cap} N' to go on.",
+                resource=reply.cap,
+            )
     if failed:
         raise InfrastructureError(f"{len(failed)} trials could not be run: {failed[0].message}")
 

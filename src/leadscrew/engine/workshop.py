@@ -75,7 +75,7 @@ class Workshop:
             self.timings[stored.number] = {**parts, "wall": round(wall, 3)}
             return Results(candidates=candidates)
         if isinstance(plan, Measure):
-            return Results(measured=await self._measure(plan, view))
+            return Results(measured=await self._measure(stored.number, plan, view))
         return await self._ask(plan, view)
 
     async def _propose(self, stored: StoredPlan, plan: Edit, view: Archive) -> list[Proposal]:
@@ -126,7 +126,7 @@ class Workshop:
             claim=proposal.claim,
             log=proposal.log[-20_000:],
         )
-        finding = await self._checked(plan, view, proposal)
+        finding = await self._checked(stored.number, plan, view, proposal)
         if program is None or finding.outcome is not Outcome.OK:
             return replace(candidate, status="failed", outcome=finding.outcome, reason=finding.reason)
         approved = any(e.detail.get("approved") for e in proposal.edges)
@@ -136,7 +136,7 @@ class Workshop:
         champion = view.champion
         known = champion.evaluations.get("val") if champion else None
         reference = known.by_instance() if known else None
-        evaluations = await self._evaluator.evaluate(program, account, reference=reference)
+        evaluations = await self._evaluator.evaluate(program, account, reference=reference, plan=stored.number)
         if plan.operator == "found":
             self._check_floor(program, proposal.name or candidate.id)
         return _settled(replace(candidate, evaluations=evaluations))
@@ -153,7 +153,7 @@ class Workshop:
                     "Give the objective a floor that is clearly bad (floor = ...)."
                 )
 
-    async def _checked(self, plan: Edit, view: Archive, proposal: Proposal) -> Finding:
+    async def _checked(self, number: int, plan: Edit, view: Archive, proposal: Proposal) -> Finding:
         program = proposal.program
         base = next((e.source for e in proposal.edges if e.kind in ("base", "parent")), None)
         known = view.first_with(program.digest) if program else None
@@ -178,9 +178,10 @@ class Workshop:
             environment=self._domain.environment,
             masks=self._domain.masks(),
             items=self._smoke_items,
+            access=self._evaluator.access(program.part(self._domain.interface.region), number),
         )
 
-    async def _measure(self, plan: Measure, view: Archive) -> dict[str, Evaluation]:
+    async def _measure(self, number: int, plan: Measure, view: Archive) -> dict[str, Evaluation]:
         account = self._meter.plan("measure")
         found: dict[str, Evaluation] = {}
         for candidate in plan.candidates:
@@ -191,6 +192,7 @@ class Workshop:
                 purpose=plan.purpose,
                 instances=plan.instances,
                 repeats=plan.repeats,
+                plan=number,
             )
             found[candidate] = evaluations[plan.split]
         return found
