@@ -8,7 +8,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,7 @@ def run(
                 "another folder."
             )
         return _go_on(folder, None, observers, domain, program, proposer)
-    domain = domain or load_domain(config)
+    domain = wire.fit(config, domain or load_domain(config))
     method = load_method(config)
     program = program_of(config, program)
     check_caps(config.caps)
@@ -190,7 +190,7 @@ def fork(folder: str | os.PathLike[str], out: str | os.PathLike[str], changes: M
         config = configuration.changed(
             configuration.config_from(dict(store.config), source), {**changes, "run.out": str(out.resolve())}
         )
-        domain, method = load_domain(config), load_method(config)
+        domain, method = wire.fit(config, load_domain(config)), load_method(config)
         archive = wire.load_run(store, domain)
         champion = archive.champion
         seed = store.program(champion.program) if champion is not None else seed_of(store)
@@ -294,11 +294,6 @@ def _publish(folder: Path, certificate: dict[str, Any]) -> dict[str, Any]:
     write_durably(folder / "certificate.txt", certificate_text(certificate) + "\n")
     write_durably(folder / "certificate.json", json.dumps(certificate, indent=2, ensure_ascii=False) + "\n")
     return certificate
-
-
-def _objectives(domain: Domain) -> list[dict[str, Any]]:
-    """What readers of the store need to rank candidates without loading the domain."""
-    return [asdict(objective) for objective in domain.objectives]
 
 
 def _search(assembly: wire.Assembly, seed: Program | None, proposer: Proposer | None) -> RunResult:

@@ -69,7 +69,7 @@ def sitting(
             "this run was begun from a Python function: call improve(...) again with the same folder.",
             key="domain.name",
         )
-    domain = domain or load_domain(config)
+    domain = wire.fit(config, domain or load_domain(config))
     method = load_method(config)
     store = wire.open_store(folder, readonly=False, method=method)
     try:

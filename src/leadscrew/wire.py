@@ -22,7 +22,7 @@ from leadscrew.core.archive import Archive
 from leadscrew.core.budget import Caps
 from leadscrew.core.program import EVERYTHING, Program, Region
 from leadscrew.core.proposal import Claim, Edge, Edit, Proposal
-from leadscrew.core.task import SPLITS, Instance, Split
+from leadscrew.core.task import SPLITS, Instance, Objective, Split
 from leadscrew.core.trial import Outcome
 from leadscrew.engine.bench import RunBench, Submissions
 from leadscrew.engine.check import CheckSettings
@@ -33,7 +33,7 @@ from leadscrew.engine.history import History
 from leadscrew.engine.loop import Engine, LoopSettings
 from leadscrew.engine.meter import Meter
 from leadscrew.engine.restore import load_archive
-from leadscrew.errors import DomainError, ProgramError, TamperedError
+from leadscrew.errors import ConfigError, DomainError, ProgramError, TamperedError
 from leadscrew.operators.clean import Clean
 from leadscrew.operators.deliverable import PENDING, find_candidate, read_deliverable
 from leadscrew.operators.external import Submitted
@@ -41,6 +41,9 @@ from leadscrew.operators.found import Found
 from leadscrew.plugins import load_proposer
 from leadscrew.policies.hygiene import DataNames
 from leadscrew.ports import Domain, Event, Message, Method, Observer, Proposer, Sandbox, SandboxReport, Store
+
+MEASURED_COSTS = ("context_chars", "prompt_chars", "prompt_tokens", "reply_tokens", "model_calls")
+"""What the gateway measures of a trial; a domain's own costs have other names."""
 
 
 def cache_folder() -> Path:
@@ -247,8 +250,6 @@ def assemble(
     """Put a run together. The scorer is forked before anything else, while this process still has one thread."""
     observe = _all_of(observers)
     workers = config.run.workers or os.cpu_count() or 1
-    limits = config.limits_over(domain.limits)
-    domain.limits = limits
     scorer = ProcessScorer(domain)
     place = store.path.resolve() / "tmp"
     place.mkdir(exist_ok=True)
@@ -270,7 +271,7 @@ def assemble(
             fresh=config.evaluation.fresh,
             train_log=config.evaluation.train_log,
         ),
-        limits=limits,
+        limits=domain.limits,
         runtime=f"{report.name}:python-{platform.python_version()}",
         observe=observe,
     )
@@ -297,8 +298,35 @@ def start_sandbox(config: Config, folder: Path) -> tuple[Sandbox, SandboxReport]
 
 
 def prepared_event(prepared: Prepared, domain: Domain) -> dict[str, Any]:
-    """Return what a run writes down of its data and scorer before it starts."""
-    return {**asdict(prepared), "scorer": domain.scorer_digest()}
+    """Return what a run writes down of its data, scorer and objectives before it starts: readers rank by these."""
+    objectives = [asdict(objective) for objective in domain.objectives]
+    return {**asdict(prepared), "scorer": domain.scorer_digest(), "objectives": objectives}
+
+
+def fit(config: Config, domain: Domain) -> Domain:
+    """Give a domain the limits and the further objectives that a configuration asks for, and return it.
+
+    Raises `ConfigError` for a cost that nothing measures.
+    """
+    domain.limits = config.limits_over(domain.limits)
+    known = {objective.name for objective in domain.objectives}
+    for name in config.evaluation.costs:
+        if name not in MEASURED_COSTS:
+            raise ConfigError(
+                f"evaluation.costs names {name!r}, which nothing measures. Write some of {', '.join(MEASURED_COSTS)}.",
+                key="evaluation.costs",
+                value=name,
+            )
+        if "solver" not in config.models:
+            raise ConfigError(
+                f"evaluation.costs names {name!r}, a measure of model calls, but no solver model is configured. "
+                'Write [models.solver] with model = "provider/name".',
+                key="evaluation.costs",
+                value=name,
+            )
+        if name not in known:
+            domain.objectives = (*domain.objectives, Objective(name, "min"))
+    return domain
 
 
 def check_same_data(store: SQLiteStore, prepared: Prepared, scorer: str) -> None:

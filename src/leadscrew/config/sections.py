@@ -68,7 +68,11 @@ class ProposerSection:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSection:
-    """`[evaluation]`: the ladder of val rungs before the full split, its gate, repeats and rechecks."""
+    """`[evaluation]`: the ladder of val rungs before the full split, its gate, repeats and rechecks.
+
+    `costs` are measures of the solver model's use that become further objectives, less being better: `context_chars`,
+    `prompt_chars`, `prompt_tokens`, `reply_tokens`, `model_calls`.
+    """
 
     ladder: tuple[int, ...] = field(default=(), metadata=_range(1))
     gate_margin: float = field(default=0.05, metadata=_range(0))
@@ -76,27 +80,30 @@ class EvaluationSection:
     fresh: bool = False
     recheck: int = field(default=4, metadata=_range(0))
     train_log: bool = True
+    costs: tuple[str, ...] = ()
     infra_limit: int = field(default=3, metadata=_range(1))
 
 
 @dataclass(frozen=True, slots=True)
+class ModelCaps:
+    """`[models.ROLE.budget]`: the most that one role may use in the whole search. `[budget.final]`: the most that the
+    model calls of the final test may use."""
+
+    calls: int | None = field(default=None, metadata=_range(0))
+    tokens: int | None = field(default=None, metadata=_range(0))
+    usd: float | None = field(default=None, metadata=_range(0))
+
+
+@dataclass(frozen=True, slots=True)
 class BudgetSection:
-    """`[budget]`: the most the whole run may use; a missing key means no cap."""
+    """`[budget]`: the most the whole search may use; a missing key means no cap."""
 
     trials: int | None = field(default=None, metadata=_range(0))
     seconds: float | None = field(default=None, metadata=_range(0))
     calls: int | None = field(default=None, metadata=_range(0))
     tokens: int | None = field(default=None, metadata=_range(0))
     usd: float | None = field(default=None, metadata=_range(0))
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCaps:
-    """`[models.ROLE.budget]`: the most that one role may use in the whole run."""
-
-    calls: int | None = field(default=None, metadata=_range(0))
-    tokens: int | None = field(default=None, metadata=_range(0))
-    usd: float | None = field(default=None, metadata=_range(0))
+    final: ModelCaps = ModelCaps()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,8 @@ class ModelSection:
     """`[models.ROLE]`: the model of a role such as `solver`, `proposer`, `judge` or `meta`, as `provider/name`.
 
     `temperature` and what stands in `extra` are pinned: no program can change them. `max_tokens` bounds every reply.
-    `calls_per_trial` and `tokens_per_trial` are the allowance of a program; more is its own failure. `input_price` and
+    `calls_per_trial` and `tokens_per_trial` are the allowance of a program in a trial, and of a proposer in an errand; more is
+    its own failure. Without them a solver may make 64 calls per trial and others are bounded by budgets only. `input_price` and
     `output_price` are in US dollars per million tokens and replace the known ones.
     """
 
@@ -115,7 +123,7 @@ class ModelSection:
     timeout_s: float = field(default=120.0, metadata=_range(0.001))
     retries: int = field(default=5, metadata=_range(0, 100))
     cache: bool = True
-    calls_per_trial: int | None = field(default=64, metadata=_range(1))
+    calls_per_trial: int | None = field(default=None, metadata=_range(1))
     tokens_per_trial: int | None = field(default=None, metadata=_range(1))
     input_price: float | None = field(default=None, metadata=_range(0))
     output_price: float | None = field(default=None, metadata=_range(0))

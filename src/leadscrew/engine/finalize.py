@@ -228,6 +228,7 @@ def _certificate(
             "instances": len(best.instances),
             "digest": finals.test_digest,
             "rows": [_row(archive[c], found) for c, found in results.items()],
+            **_beside_a_model(best, founding, results, domain, datasets),
         },
         "val_visible": method.evidence.val_traces,
         "candidates": len(archive),
@@ -244,6 +245,38 @@ def _certificate(
         "finalized": finals.now,
         **finals.facts,
     }
+
+
+def _beside_a_model(
+    best: Evaluation,
+    founding: Sequence[Candidate],
+    results: Mapping[str, Evaluation],
+    domain: Domain,
+    datasets: Mapping[str, str],
+) -> dict[str, Any]:
+    """What must stand next to the result of a program that may ask a model: how often it did, and the best founding
+    program that never did. Empty where programs have no model."""
+    calls = best.aggregate.costs.get("model_calls")
+    if calls is None:
+        return {}
+    primary, free = domain.objectives[0], None
+    for other in founding:
+        if results[other.id].aggregate.costs.get("model_calls", 0.0):
+            continue
+        if free is None or primary.better(_value(results[other.id]), _value(results[free.id])):
+            free = other
+    out: dict[str, Any] = {"model_calls_per_prediction": calls, "no_model_baseline": None}
+    if free is not None:
+        held = results[free.id]
+        gains = [d for group in _differences(best, held, primary, datasets) for d in group]
+        out["no_model_baseline"] = {
+            "id": free.id,
+            "name": free.name,
+            "value": _value(held),
+            "difference": primary.gain(_value(best), _value(held)),
+            "p_value": two_sided(gains).p,
+        }
+    return out
 
 
 def _differences(

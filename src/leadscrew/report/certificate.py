@@ -34,6 +34,8 @@ def certificate_text(certificate: Mapping[str, Any]) -> str:
         ("objective", _objective(objective)),
         ("test: champion", f"{_n(test['best'])}{_spread(test.get('best_interval'))}"),
         ("test: best baseline", f"{_n(test['baseline'])}, {test.get('baseline_name') or test.get('baseline_id', '')}"),
+        ("test: no-model baseline", _no_model(test)),
+        ("model calls", _model_calls(test)),
         ("test: difference", f"{_n(test['difference'], sign=True)}{_spread(test.get('interval'), percent)}"),
         ("p-value", f"{_p(test['p_value'])}, {test.get('p_test', 'paired')}, {test.get('instances', '?')} instances"),
         ("competed", _competed(certificate)),
@@ -77,6 +79,25 @@ def certificate_text(certificate: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _no_model(test: Mapping[str, Any]) -> str:
+    if "no_model_baseline" not in test:
+        return ""
+    free = test["no_model_baseline"]
+    if free is None:
+        return "none: every founding program asks the model"
+    return (
+        f"{_n(free['value'])}, {free['name'] or free['id']}; the champion's difference to it is "
+        f"{_n(free['difference'], sign=True)} (p {_p(free['p_value'])})"
+    )
+
+
+def _model_calls(test: Mapping[str, Any]) -> str:
+    calls = test.get("model_calls_per_prediction")
+    if calls is None:
+        return ""
+    return f"{calls:.3g} per prediction of the champion" + (": it never asks the model" if not calls else "")
+
+
 def _columns(fields: Sequence[tuple[str, str]]) -> list[str]:
     shown = [(name, text) for name, text in fields if text]
     width = max(len(name) for name, _ in shown)
@@ -89,13 +110,15 @@ def _columns(fields: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    heads = ["", "val", "test", "interval", "failures", ""]
+    calls = any("model_calls" in row.get("costs", {}) for row in rows)
+    heads = ["", "val", "test", "interval", *(["calls"] if calls else []), "failures", ""]
     texts = [
         [
             str(row["id"]),
             _n(row.get("val")),
             _n(row.get("test")),
             _spread(row.get("interval"), "").strip(" ()"),
+            *([f"{row.get('costs', {}).get('model_calls', 0.0):.3g}"] if calls else []),
             _pairs(row.get("failures", {})),
             f"{row.get('name', '')}{' (baseline)' if row.get('baseline') else ''}".strip(),
         ]
