@@ -31,16 +31,16 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("methods",),
     ("adapters", "domains"),
     ("testing",),
-    ("report", "config", "plugins", "wire"),
+    ("report", "config", "plugins", "roles", "wire"),
     ("sitting",),
-    ("runs", "control"),
+    ("runs", "control", "models"),
     ("web", "cli", "__main__"),
     ("__init__",),
 )
 HEIGHT = {room: height for height, rooms in enumerate(LAYERS) for room in rooms}
 APART = [{"adapters", "domains"}, {"web", "cli"}]
 """Rooms of one height that do not know each other."""
-KNOW_ADAPTERS = {"adapters", "wire", "plugins", "testing"}
+KNOW_ADAPTERS = {"adapters", "wire", "roles", "models", "plugins", "testing"}
 METHODS = re.compile(r"hyper_?agent|meta_?skill|harness|swarm", re.IGNORECASE)
 
 
