@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -15,11 +16,13 @@ from leadscrew.core.proposal import Edit, Proposal
 from leadscrew.core.task import Instance, Split
 from leadscrew.core.trial import Purpose, Trace, Trial
 from leadscrew.engine.folders import write_folder
-from leadscrew.errors import SealedError
-from leadscrew.ports import Domain, Evidence, Message, Store
+from leadscrew.errors import InfrastructureError, SealedError
+from leadscrew.ports import Domain, Errand, ErrandResult, Evidence, Message, Store
 
 Layout = Callable[["RunBench", Path], None]
 """Writes history and instructions into a bench folder; given by whoever knows the method."""
+Errands = Callable[[Errand, "RunBench"], Awaitable[ErrandResult]]
+"""Runs an errand in a box on a bench; given by whoever knows the sandbox."""
 
 
 class Submissions:
@@ -88,6 +91,7 @@ class RunBench:
         submissions: Submissions,
         unseal: Callable[[Message, RunBench], Sequence[Proposal]],
         layout: Layout | None = None,
+        errands: Errands | None = None,
     ) -> None:
         self.number, self.plan, self.archive = number, plan, archive
         self.domain = cast(Domain, SealedDomain(domain, evidence))
@@ -96,6 +100,7 @@ class RunBench:
         self.rng = derived_rng(seed, number, "propose")
         self.taken: list[Message] = []
         self._store, self._submissions, self._unseal, self._layout = store, submissions, unseal, layout
+        self._errands = errands
         self._folder: Path | None = None
 
     def program(self, candidate: str) -> Program:
@@ -125,6 +130,19 @@ class RunBench:
                 self._layout(self, folder)
             self._folder = folder
         return self._folder
+
+    def keep(self, name: str) -> Path:
+        """Return a new, empty folder below `RUN/sessions/`; one of the same name from an earlier try is replaced."""
+        folder = self._store.path / "sessions" / f"{self.number}-{name}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        return folder
+
+    async def errand(self, errand: Errand) -> ErrandResult:
+        """Run a command in a proposer's box on this bench; see the port for what is raised."""
+        if self._errands is None:
+            raise InfrastructureError("this run was put together without boxes for proposers, so no command can be run")
+        return await self._errands(errand, self)
 
     async def submission(self) -> Sequence[Proposal]:
         """Wait for the next submitted folder and return the proposals in it."""

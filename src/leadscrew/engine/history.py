@@ -100,6 +100,24 @@ class History:
         (self.folder / _POSITION).unlink(missing_ok=True)
         self.update(archive)
 
+    def snapshot(self, archive: Archive, place: Path, *, link: bool) -> Path:
+        """Write what an archive or a view of it knows into a new folder `place`, where nothing changes any more.
+
+        A reader of it sees no candidate that was judged later. With `link` the files of candidates are hard links, for
+        readers who cannot write to them.
+        """
+        self.update(archive)
+        if self._plans != archive.plans_applied:
+            splits = self._splits
+            History(self._store, self._domain, self.evidence, splits=splits, folder=place).update(archive)
+            return place
+        shutil.copytree(
+            self.folder / "candidates", place / "candidates", copy_function=os.link if link else shutil.copy2
+        )
+        for name in ("README.md", SUMMARY, FRONTIER):
+            shutil.copy2(self.folder / name, place / name)
+        return place
+
     def _begin(self, archive: Archive) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "candidates").mkdir(parents=True)

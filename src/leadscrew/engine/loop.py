@@ -16,7 +16,7 @@ from leadscrew.core.archive import Archive
 from leadscrew.core.program import EVERYTHING, Region
 from leadscrew.core.proposal import Candidate, Edit, Judgement, Plan, Proposal, Results, Verdict
 from leadscrew.core.trial import Evaluation
-from leadscrew.engine.bench import Layout, RunBench, Submissions, derived_rng
+from leadscrew.engine.bench import Errands, Layout, RunBench, Submissions, derived_rng
 from leadscrew.engine.check import CheckSettings
 from leadscrew.engine.commit import Committer
 from leadscrew.engine.evaluate import Evaluator
@@ -84,6 +84,7 @@ class Engine:
         region: Region = EVERYTHING,
         unseal: Callable[[Message, RunBench], Sequence[Proposal]],
         layout: Layout | None = None,
+        errands: Errands | None = None,
         fatal: Callable[[], LeadscrewError | None] = lambda: None,
         observe: Observer = lambda event: None,
     ) -> None:
@@ -115,6 +116,7 @@ class Engine:
             notes=self._inbox.notes,
             unseal=unseal,
             layout=layout,
+            errands=errands,
             observe=observe,
         )
 

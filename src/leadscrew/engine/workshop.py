@@ -12,7 +12,7 @@ from leadscrew.core.program import Program
 from leadscrew.core.proposal import Ask, Candidate, Claim, Edge, Edit, Measure, Proposal, Results
 from leadscrew.core.trial import Evaluation, Outcome
 from leadscrew.engine.ask import ask
-from leadscrew.engine.bench import Layout, RunBench, Submissions
+from leadscrew.engine.bench import Errands, Layout, RunBench, Submissions
 from leadscrew.engine.check import CheckSettings, Finding, check_static, smoke
 from leadscrew.engine.commit import Committer
 from leadscrew.engine.evaluate import Evaluator
@@ -48,11 +48,13 @@ class Workshop:
         unseal: Callable[[Message, RunBench], Sequence[Proposal]],
         layout: Layout | None,
         observe: Observer,
+        errands: Errands | None = None,
     ) -> None:
         self._domain, self._proposers, self._evaluator, self._executor = domain, proposers, evaluator, executor
         self._store, self._committer, self._meter, self._seed = store, committer, meter, seed
         self._evidence, self._check, self._hold, self._notes = evidence, check, hold, notes
         self._submissions, self._unseal, self._layout, self._observe = submissions, unseal, layout, observe
+        self._errands = errands
         train = evaluator.splits.get("train", ())[:SMOKE_ITEMS]
         self.timings: dict[int, dict[str, float]] = {}
         """Seconds that the edits of a plan took: to propose, to evaluate, in all. Taken out by whoever records them."""
@@ -94,10 +96,12 @@ class Workshop:
             submissions=self._submissions,
             unseal=self._unseal,
             layout=self._layout,
+            errands=self._errands,
         )
         proposals = list(await proposer.propose(plan, bench))
         if stored.origin == "method" and plan.operator not in ("found", "external"):
-            proposals = proposals[: plan.count]
+            # A failed entry beyond what was asked for costs nothing but its row, and tells what was not taken.
+            proposals = proposals[: plan.count] + [p for p in proposals[plan.count :] if p.program is None]
         proposals = [_sound(p, view) for p in proposals] or [Proposal(None, failure="the proposer returned nothing")]
         for index, proposal in enumerate(proposals):
             if proposal.program is not None:

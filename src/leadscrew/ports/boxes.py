@@ -29,7 +29,8 @@ class BoxSpec:
     """One box: what it may see, run and use. Nothing that is not named here is inside.
 
     `argv` empty runs the guest worker on the prepared Python runtime. `shell` adds the host's command-line tools
-    (read-only, masked) for proposers. `masks` are host paths hidden even where a mount would show them.
+    (read-only, masked) for proposers. `masks` are host paths hidden even where a mount would show them. `init` makes the
+    command of `argv` the first process of the box, which nothing inside can kill, as the guest worker always is.
     """
 
     purpose: BoxPurpose
@@ -41,6 +42,7 @@ class BoxSpec:
     environment: ProgramEnvironment = ProgramEnvironment()
     cwd: str = "/work"
     shell: bool = False
+    init: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,9 @@ class Bench(Protocol):
     def folder(self) -> Path:
         """Lay the bench out as files (history, base programs, instructions) and return the folder."""
 
+    def keep(self, name: str) -> Path:
+        """Return a new, empty folder for records of this plan that people may read, and may delete."""
+
     async def errand(self, errand: Errand) -> ErrandResult:
         """Run a command in a proposer's box on this bench. Raises `InfrastructureError` if the box, or the model behind it,
         fails, and `BudgetReached` at a cap; a command that fails is a result."""

@@ -93,7 +93,7 @@ class Layout:
                 )
         taken = {mount.target.rstrip("/") for mount in mounts}
         out = list(self.fixed)
-        if not spec.argv:
+        if spec.init or not spec.argv:
             # Else bubblewrap's own first process would hold our pipes open to every program, at /proc/1/fd. The worker
             # closes its /proc folder, and as process 1 it cannot be killed from inside.
             out.append("--as-pid-1")
