@@ -44,7 +44,8 @@ class Call:
     `scope` is what it belongs to: the key of a trial, `learn:<digest>`, or `plan:<number>:<what>`. Within a scope the n-th
     call with the same `request` (digest of the canonical body) has `occurrence` n, from 0: by these three a reply is
     found again. `share` names the calls that may have one reply in common (role, pin, instance, repeat); empty: none.
-    `bound` is the most tokens, in and out together, that it can use.
+    `bound` is the most tokens, in and out together, that it can use, and `bound_micro_usd` the most that it can cost, None
+    where the price is unknown; a model that costs nothing has 0.
     """
 
     role: str
@@ -58,6 +59,22 @@ class Call:
     instance: str = ""
     share: str = ""
     bound: int = 0
+    bound_micro_usd: int | None = None
+
+    def cost(self, reply: CallReply | None) -> Spend:
+        """Return what the call counts for in budgets: what was paid, and the bound for every attempt without an answer.
+
+        Without a reply that is one call of its whole bound: it was in flight when the process died.
+
+        >>> Call("solver", 0, "", "s", "r", 0, "local/m", bound=100).cost(None)
+        Spend(trials=0, cpu_ms=0, wall_ms=0, calls=1, tokens_in=0, tokens_out=100, micro_usd=None)
+        """
+        if reply is None:
+            return Spend(calls=1, tokens_out=self.bound, micro_usd=self.bound_micro_usd)
+        if not reply.uncertain:
+            return reply.spend
+        money = None if self.bound_micro_usd is None else reply.uncertain * self.bound_micro_usd
+        return reply.spend + Spend(tokens_out=reply.uncertain * self.bound, micro_usd=money)
 
 
 @dataclass(frozen=True, slots=True)

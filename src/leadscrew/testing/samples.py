@@ -6,6 +6,7 @@ import math
 from array import array
 
 from leadscrew.core.budget import Spend
+from leadscrew.core.call import Call, CallReply
 from leadscrew.core.canonical import digest_of
 from leadscrew.core.program import Program
 from leadscrew.core.proposal import Candidate, Claim, Edge, Edit, Judgement, Proposal, Record, Verdict
@@ -36,6 +37,31 @@ def sample_trial(number: int, outcome: Outcome = Outcome.OK) -> Trial:
         output_digest=digest_of(number) if ok else "",
         spend=Spend(1, 12, 15),
     )
+
+
+def sample_call(number: int, *, occurrence: int = 0, plan: int = 0) -> Call:
+    """Return the model call of `sample_trial(number)`; calls of one number differ by their occurrence alone."""
+    body = {"model": "solver", "messages": [{"role": "user", "content": f"What is the sign of {number}?"}]}
+    return Call(
+        role="solver",
+        plan=plan,
+        candidate=f"{plan}.0",
+        scope=digest_of(["trial", number]),
+        request=digest_of(body),
+        occurrence=occurrence,
+        model="scripted/sample",
+        body=body,
+        instance=f"i{number}",
+        share=digest_of(["solver", f"i{number}", 0]),
+        bound=100,
+        bound_micro_usd=50,
+    )
+
+
+def sample_reply(text: str = "plus") -> CallReply:
+    """Return an ok reply that was paid for."""
+    body = {"choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}]}
+    return CallReply("ok", "upstream", body, 12, 1, Spend(calls=1, tokens_in=12, tokens_out=1, micro_usd=7), wall_ms=30)
 
 
 def sample_candidate(plan: int, score: float = 0.5, edges: tuple[Edge, ...] = ()) -> Candidate:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from leadscrew.core.proposal import (
 from leadscrew.core.trial import Outcome, Purpose, Trace
 from leadscrew.errors import NotFoundError, RefusedError, UsageError
 from leadscrew.ports import Store, StoredPlan
+from leadscrew.testing.calls import CallSuite, raises
 from leadscrew.testing.samples import (
     PROGRAM,
     sample_candidate,
@@ -40,7 +40,7 @@ RECORD_KINDS: Mapping[str, Mapping[str, str]] = {"visit": {"times": "int", "note
 """The record kinds that a suite's stores must be made with."""
 
 
-class StoreSuite(ABC):
+class StoreSuite(CallSuite):
     """What every store must do. A subclass implements `create` and `open`; pytest finds the tests by their names.
 
     >>> class TestMyStore(StoreSuite):  # doctest: +SKIP
@@ -102,7 +102,7 @@ class StoreSuite(ABC):
         store.commit()
         assert dict(store.program(digest)) == dict(tree)
         assert dict(store.program(child.digest)) == dict(child)
-        with _raises(NotFoundError):
+        with raises(NotFoundError):
             store.program("0" * 64)
         store.close()
 
@@ -141,7 +141,7 @@ class StoreSuite(ABC):
         reader = self.open(tmp_path, readonly=True)
         assert reader.trace(digest) == large
         assert reader.trace(small).answer == {"a": 2, "b": 1}
-        with _raises(NotFoundError):
+        with raises(NotFoundError):
             reader.trace("0" * 64)
         reader.close()
         store.close()
@@ -179,20 +179,6 @@ class StoreSuite(ABC):
             store.close()
         assert orders[0] == orders[1]
 
-    def test_spend_is_the_exact_sum_and_unknown_money_stays_unknown(self, tmp_path: Path) -> None:
-        """Spend survives reopening; one unknown price makes the sum unknown, never smaller."""
-        store = self.create(tmp_path)
-        for number in range(3):
-            store.add_trial(replace(sample_trial(number), spend=Spend(1, 10, 20, 2, 30, 40, 5)))
-        store.commit()
-        assert store.spend() == Spend(3, 30, 60, 6, 90, 120, 15)
-        store.add_trial(replace(sample_trial(9), spend=Spend(1, micro_usd=None)))
-        store.commit()
-        store.close()
-        store = self.open(tmp_path)
-        assert store.spend() == Spend(4, 30, 60, 6, 90, 120, None)
-        store.close()
-
     # -- rules ---------------------------------------------------------------------------------
 
     def test_what_was_not_committed_never_happened(self, tmp_path: Path) -> None:
@@ -217,9 +203,9 @@ class StoreSuite(ABC):
         write_run(store, plans=1)
         store.add_plan(StoredPlan(1, Edit("genetic"), 1))
         for source in ("1.0", "5.0", "nonsense"):
-            with _raises(ValueError):
+            with raises(ValueError):
                 store.add_candidate(sample_candidate(1, edges=(Edge("parent", source),)))
-        with _raises(ValueError):
+        with raises(ValueError):
             store.add_judgement(1, Judgement((Verdict("9.9", "kept", "no such candidate"),)))
         store.add_candidate(sample_candidate(1, edges=(Edge("parent", "0.0"), Edge("donor", "0.0", {"part": "f"}))))
         store.commit()
@@ -231,13 +217,13 @@ class StoreSuite(ABC):
         """A second plan, proposal, candidate or judgement of the same number is refused."""
         store = self.create(tmp_path)
         write_run(store, plans=1)
-        with _raises(ValueError):
+        with raises(ValueError):
             store.add_plan(StoredPlan(0, Edit("found"), 0))
-        with _raises(ValueError):
+        with raises(ValueError):
             store.add_proposal(0, 0, Proposal(None, failure="again"))
-        with _raises(ValueError):
+        with raises(ValueError):
             store.add_candidate(sample_candidate(0))
-        with _raises(ValueError):
+        with raises(ValueError):
             store.add_judgement(0, Judgement())
         store.commit()
         store.verify()
@@ -256,7 +242,7 @@ class StoreSuite(ABC):
             Record("visit", "a", {"times": 1, "other": 2}),
         ]
         for record in wrong:
-            with _raises(UsageError):
+            with raises(UsageError):
                 store.add_judgement(0, Judgement((), (record,)))
         records = (Record("visit", "a", {"times": 1}), Record("visit", "a", {"times": 2, "note": "x"}))
         store.add_judgement(0, Judgement((), records))
@@ -272,11 +258,11 @@ class StoreSuite(ABC):
         head = store.chain_head()
         store.add_plan(StoredPlan(1, Edit("genetic"), 1))
         odd = {"path": Path("x")}
-        with _raises(UsageError):
+        with raises(UsageError):
             store.add_candidate(sample_candidate(1, edges=(Edge("parent", "0.0"), Edge("meta", "0.0", odd))))
-        with _raises(UsageError):
+        with raises(UsageError):
             store.add_judgement(1, Judgement((Verdict("0.0", "kept", ""), Verdict("0.0", "kept", "", facts=odd))))
-        with _raises(UsageError):
+        with raises(UsageError):
             store.add_trial(replace(sample_trial(5), detail=odd))
         store.commit()
         assert store.chain_head() != head
@@ -309,7 +295,7 @@ class StoreSuite(ABC):
         store.commit()
         assert [kind for _, kind, _ in reader.events("later")] == ["later"]
         assert reader.chain_head() == store.chain_head()
-        with _raises(RefusedError):
+        with raises(RefusedError):
             reader.add_event("mine", {})
         reader.close()
         store.close()
@@ -317,9 +303,9 @@ class StoreSuite(ABC):
     def test_one_process_writes(self, tmp_path: Path) -> None:
         """A second writer is refused while the first is open, and let in afterwards."""
         store = self.create(tmp_path)
-        with _raises(RefusedError):
+        with raises(RefusedError):
             self.open(tmp_path)
-        with _raises(RefusedError):
+        with raises(RefusedError):
             self.create(tmp_path)
         store.close()
         self.open(tmp_path).close()
@@ -380,15 +366,3 @@ def _check_run(store: Store, *, plans: int) -> None:
     assert [data for _, _, data in store.events("done")] == [{"plan": n} for n in range(plans)]
     assert list(store.trials(PROGRAM.digest)) == [sample_trial(n) for n in range(plans)]
     assert store.spend() == Spend(plans, 12 * plans, 15 * plans)
-
-
-@contextmanager
-def _raises(kind: type[Exception]) -> Iterator[None]:
-    # The suite must be importable without pytest, which is no dependency of the package.
-    said = None
-    try:
-        yield
-    except kind as error:
-        said = str(error)
-    assert said is not None, f"{kind.__name__} was not raised"
-    assert len(said) > 20, f"a {kind.__name__} must say what to do, got {said!r}"

@@ -21,7 +21,7 @@ from leadscrew.core.program import Program
 from leadscrew.core.proposal import Proposal
 from leadscrew.core.trial import Outcome, Trace
 from leadscrew.errors import SchemaVersionError, TamperedError
-from leadscrew.testing.samples import sample_trial, write_run
+from leadscrew.testing.samples import sample_call, sample_reply, sample_trial, write_run
 from leadscrew.testing.store import RECORD_KINDS
 
 LARGE = Trace(stdout="".join(str(i * i) for i in range(30_000)))
@@ -41,6 +41,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = Program.of({f"m{i}.py": f"x = {i}\n" for i in range(40)})
     store.add_proposal(2, 1, Proposal(tree, log="long " * 200))
     store.put_program(tree.with_files({"m1.py": "x = 99\n"}))
+    for number in range(2):
+        store.add_reply(store.add_call(sample_call(number)), sample_reply())
     store.commit()
     store.prune_traces({kept, _digest(LARGE, store)})
     post(folder, "note", {"text": "hello"})
@@ -162,6 +164,16 @@ def test_the_message_speaks_of_candidates_and_trials(copy: Path) -> None:
     assert str(found(copy)) == "candidate 1.0: name was changed."
 
 
+def test_a_forged_reply_is_named(copy: Path) -> None:
+    with tampering(copy) as db:
+        db.execute("UPDATE reply SET micro_usd = 0 WHERE id = 2")
+    assert str(found(copy)) == "reply 2 to call 2: micro_usd was changed."
+    with tampering(copy) as db:
+        db.execute("UPDATE reply SET micro_usd = 7 WHERE id = 2")
+        db.execute("UPDATE call SET candidate = '9.9' WHERE id = 1")
+    assert str(found(copy)) == "call 1 (solver, plan 0): candidate was changed."
+
+
 def test_every_deleted_row_is_found(copy: Path) -> None:
     with tampering(copy) as db:
         places = [(table, row) for table in (*TABLES, "trace_data", "link") for row in rows(db, table)]
@@ -184,7 +196,7 @@ def test_surplus_rows_are_found(copy: Path, table: str) -> None:
         for i, (column, value) in enumerate(zip(columns(db, table), last, strict=True)):
             if column in ("digest", "key", "name"):
                 forged[i] = other(value)[0]
-            if column in ("plan", "idx", "number", "trace") and isinstance(value, int):
+            if column in ("plan", "idx", "number", "trace", "call") and isinstance(value, int):
                 forged[i] = value + 100
         db.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(last))})", forged)
     error = found(copy)

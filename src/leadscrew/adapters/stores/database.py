@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from leadscrew.adapters.stores.schema import TABLES, VERSION, statements
+from leadscrew.adapters.stores.schema import TABLES, VERSION, additions, statements, tables_of
 from leadscrew.errors import (
     InfrastructureError,
     LeadscrewError,
@@ -52,7 +52,7 @@ def require(path: Path) -> None:
 
 
 def connect(path: Path, *, readonly: bool) -> sqlite3.Connection:
-    """Open the database; a reader never blocks the writer.
+    """Open the database; a reader never blocks the writer. One of an older schema is brought up to date for the writer.
 
     Raises `NotFoundError` if there is none, `SchemaVersionError` for one of a newer leadscrew, `TamperedError` for a
     file that is no database of a run.
@@ -93,6 +93,20 @@ def _prepare(db: sqlite3.Connection, path: Path, readonly: bool) -> None:
         )
     if found < 1:
         raise TamperedError(f"{str(path)!r} is a database, but not that of a run.", record="database")
+    if found < VERSION and not readonly:
+        _upgrade(db, path, found)
+
+
+def _upgrade(db: sqlite3.Connection, path: Path, found: int) -> None:
+    """Add what the schema has gained since; rows and chain stay as they are."""
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        for statement in additions(found):
+            db.execute(statement)
+        db.execute(f"PRAGMA user_version = {VERSION}")
+        db.execute("COMMIT")
+    except sqlite3.DatabaseError as error:
+        raise _unreadable(path, error) from error
 
 
 _OUTSIDE = tuple(
@@ -149,7 +163,8 @@ class Database:
         self._db = connect(path, readonly=readonly)
         self._failed = False
         try:
-            self._last: dict[str, int] = {t: self._highest(t) for t in (*TABLES, "link")}
+            self._version = int(self.one("PRAGMA user_version")[0])
+            self._last: dict[str, int] = {t: self._highest(t) for t in (*tables_of(self._version), "link")}
             self._head = self._stored_head()
         except BaseException:
             self._db.close()
@@ -158,6 +173,13 @@ class Database:
         self._marks = bytearray()
         self._open = False
         self._inserts: dict[str, str] = {}
+
+    @property
+    def version(self) -> int:
+        """The version of the schema. A reader that opened an older one sees when the writer has brought it up to date."""
+        if self._version < VERSION:
+            self._version = int(self.one("PRAGMA user_version")[0])
+        return self._version
 
     @property
     def head(self) -> bytes:

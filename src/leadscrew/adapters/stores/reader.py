@@ -26,10 +26,6 @@ _MEASURED = """SELECT candidate.plan, idx, data FROM measured JOIN candidate ON 
   WHERE measured.plan = ? ORDER BY measured.id"""
 _VERDICTS = """SELECT plan, idx, klass, verdict.reason, champion, facts FROM verdict
   JOIN candidate ON candidate.id = verdict.candidate WHERE judgement = ? ORDER BY verdict.id"""
-_SPEND = """SELECT coalesce(sum(trials), 0), coalesce(sum(cpu_ms), 0), coalesce(sum(wall_ms), 0),
-  coalesce(sum(calls), 0), coalesce(sum(tokens_in), 0), coalesce(sum(tokens_out), 0), coalesce(sum(micro_usd), 0),
-  count(*) - count(micro_usd)
-  FROM trial"""
 
 
 class Reader:
@@ -115,12 +111,6 @@ class Reader:
             yield number, name, self._content.json_out(data, {})
 
     # -- inside --------------------------------------------------------------------------------
-
-    def _summed_spend(self) -> Spend:
-        *sums, unknown = self._db.one(_SPEND)
-        if unknown:
-            sums[6] = None
-        return Spend(*sums)
 
     def _trial(self, row: Any) -> Trial:
         content = self._content

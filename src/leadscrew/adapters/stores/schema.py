@@ -14,7 +14,7 @@ located.
 
 from __future__ import annotations
 
-VERSION = 1
+VERSION = 2
 
 TABLES = (
     "run",
@@ -35,8 +35,11 @@ TABLES = (
     "record",
     "event",
     "message",
+    "call",
+    "reply",
 )
 """Tables whose every row is a link of the chain. A table's code is its position here, from 1: only append."""
+_NEW_IN_2 = ("call", "reply")
 
 DDL = """
 CREATE TABLE run(id INTEGER PRIMARY KEY CHECK(id = 1), version TEXT NOT NULL, seed TEXT NOT NULL, config ANY NOT NULL,
@@ -92,16 +95,29 @@ CREATE TABLE message(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, kind ANY
 CREATE TABLE link(id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, hashes BLOB NOT NULL, marks BLOB NOT NULL) STRICT;
 """
 
+DDL_2 = """
+CREATE TABLE call(id INTEGER PRIMARY KEY, role TEXT NOT NULL, plan INTEGER NOT NULL, candidate ANY NOT NULL,
+  scope ANY NOT NULL, request ANY NOT NULL, occurrence INTEGER NOT NULL, model ANY NOT NULL, instance ANY NOT NULL,
+  share ANY NOT NULL, bound INTEGER NOT NULL, bound_micro_usd INTEGER, body ANY NOT NULL) STRICT;
+CREATE INDEX call_scope ON call(scope, request, occurrence);
+CREATE INDEX call_share ON call(share, request, occurrence) WHERE share <> '';
+CREATE TABLE reply(id INTEGER PRIMARY KEY, call INTEGER NOT NULL UNIQUE REFERENCES call(id), status TEXT NOT NULL,
+  source TEXT NOT NULL, usage TEXT NOT NULL, attempts INTEGER NOT NULL, uncertain INTEGER NOT NULL,
+  logical_in INTEGER NOT NULL, logical_out INTEGER NOT NULL, took_ms INTEGER NOT NULL, message ANY NOT NULL,
+  trials INTEGER NOT NULL, cpu_ms INTEGER NOT NULL, wall_ms INTEGER NOT NULL, calls INTEGER NOT NULL,
+  tokens_in INTEGER NOT NULL, tokens_out INTEGER NOT NULL, micro_usd INTEGER, body ANY NOT NULL) STRICT;
+"""
+"""What version 2 added: the model calls. The columns from `trials` to `micro_usd` hold what was paid for the reply."""
 
-def statements() -> list[str]:
-    """Return every statement that builds an empty database, triggers included."""
-    out = [text.strip() for text in DDL.split(";\n") if text.strip()]
-    for table in (*TABLES, "link"):
-        for verb in ("UPDATE", "DELETE"):
-            out.append(
-                f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
-                f"BEGIN SELECT RAISE(ABORT, 'rows of {table} are never changed or deleted'); END"
-            )
+
+def tables_of(version: int) -> tuple[str, ...]:
+    """Return the tables of the chain in a database of this schema version."""
+    return TABLES if version >= 2 else TABLES[: -len(_NEW_IN_2)]
+
+
+def statements(version: int = VERSION) -> list[str]:
+    """Return every statement that builds an empty database of a schema version, triggers included."""
+    out = _split(DDL) + _keep_rows((*tables_of(1), "link"))
     out.append(
         "CREATE TRIGGER trace_data_no_update BEFORE UPDATE ON trace_data "
         "BEGIN SELECT RAISE(ABORT, 'traces are never changed'); END"
@@ -111,4 +127,22 @@ def statements() -> list[str]:
         "WHEN NOT EXISTS(SELECT 1 FROM tombstone WHERE trace = OLD.id) "
         "BEGIN SELECT RAISE(ABORT, 'a trace is deleted only after its tombstone was written'); END"
     )
-    return out
+    return out + (additions(1) if version >= 2 else [])
+
+
+def additions(version: int) -> list[str]:
+    """Return the statements that bring a database of an older schema version to the present one."""
+    return [] if version >= 2 else _split(DDL_2) + _keep_rows(_NEW_IN_2)
+
+
+def _split(ddl: str) -> list[str]:
+    return [text.strip() for text in ddl.split(";\n") if text.strip()]
+
+
+def _keep_rows(tables: tuple[str, ...]) -> list[str]:
+    return [
+        f"CREATE TRIGGER {table}_no_{verb.lower()} BEFORE {verb} ON {table} "
+        f"BEGIN SELECT RAISE(ABORT, 'rows of {table} are never changed or deleted'); END"
+        for table in tables
+        for verb in ("UPDATE", "DELETE")
+    ]

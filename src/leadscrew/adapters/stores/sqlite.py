@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from leadscrew.adapters.stores import codec, database, inbox, projection
+from leadscrew.adapters.stores.calls import Calls
 from leadscrew.adapters.stores.content import Content, sync
 from leadscrew.adapters.stores.database import Database
 from leadscrew.adapters.stores.lock import WriterLock
-from leadscrew.adapters.stores.reader import Reader
 from leadscrew.adapters.stores.records import RecordKinds, check_record
 from leadscrew.adapters.stores.verify import verify
-from leadscrew.core.budget import Spend
 from leadscrew.core.program import Program
 from leadscrew.core.proposal import Candidate, Judgement, Proposal
 from leadscrew.core.trial import Evaluation, Outcome, Trace, Trial
@@ -22,15 +21,13 @@ from leadscrew.errors import RefusedError, TamperedError
 from leadscrew.ports import Message, StoredPlan
 
 
-class SQLiteStore(Reader):
+class SQLiteStore(Calls):
     """The `Store` port on one SQLite database (WAL, synchronous=FULL).
 
     Rows are append-only, and each is one link of a hash chain. One process writes; any number read. Writes become
     durable at `commit`; what was not committed when the process dies never happened. A commit costs one flush of the
     disk however much it holds, so several plans should share one. Use one store from one thread at a time.
     """
-
-    _spend: Spend
 
     def __init__(
         self,
@@ -189,7 +186,7 @@ class SQLiteStore(Reader):
             spend.tokens_out,
             spend.micro_usd,
         )
-        self._spend = self._spend + spend
+        self._count_trial(spend)
         return True
 
     def add_candidate(self, candidate: Candidate) -> None:
@@ -251,10 +248,6 @@ class SQLiteStore(Reader):
         self._db.append("event", kind, self._content.json_in(dict(data)))
 
     # -- the whole -----------------------------------------------------------------------------
-
-    def spend(self) -> Spend:
-        """Return the sum over all trials."""
-        return self._summed_spend() if self.readonly else self._spend
 
     def chain_head(self) -> str:
         """Return the hash of the last link, 64 hex digits."""
@@ -326,8 +319,8 @@ class SQLiteStore(Reader):
         self._to_archive: list[str] = []
         self._last_names: tuple[tuple[str, ...], str | int] = ((), "")
         self._instances: dict[tuple[str, str, str], int] = {}
-        self._spend = self._summed_spend()
         if not self.readonly:
+            self._start_counting()
             for number, split, dataset, name in self._db.stream("SELECT id, split, dataset, name FROM instance"):
                 self._instances[split, text(dataset), text(name)] = number
 

@@ -12,7 +12,7 @@ from typing import Any
 from leadscrew.adapters.stores import codec
 from leadscrew.adapters.stores.content import Content
 from leadscrew.adapters.stores.database import COMMIT_CODE, ENTRY, START, Database, link_hash, marks_of
-from leadscrew.adapters.stores.schema import TABLES, statements
+from leadscrew.adapters.stores.schema import statements, tables_of
 from leadscrew.errors import TamperedError
 
 
@@ -45,7 +45,7 @@ def _check_schema(db: Database) -> None:
     found = {row[0]: row[1] for row in db.stream("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")}
     fresh = sqlite3.connect(":memory:")
     try:
-        for statement in statements():
+        for statement in statements(db.version):
             fresh.execute(statement)
         wanted = dict(fresh.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
     finally:
@@ -67,9 +67,10 @@ class _Chain:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._cursors: dict[str, Iterator[Any]] = {t: db.stream(f"SELECT * FROM {t} ORDER BY id") for t in TABLES}
-        self._columns = {t: [row[1] for row in db.all(f"PRAGMA table_info({t})")] for t in TABLES}
-        self._due = dict.fromkeys(TABLES, 1)
+        self._tables = tables = tables_of(db.version)
+        self._cursors: dict[str, Iterator[Any]] = {t: db.stream(f"SELECT * FROM {t} ORDER BY id") for t in tables}
+        self._columns = {t: [row[1] for row in db.all(f"PRAGMA table_info({t})")] for t in tables}
+        self._due = dict.fromkeys(tables, 1)
         self._head = START
         self._links = 0
 
@@ -96,11 +97,11 @@ class _Chain:
         changed = _fault(f"chain broken at link {self._links + 1}: commit {number} was changed", f"commit {number}")
         if len(hashes) % ENTRY or not codes or codes.pop() != COMMIT_CODE:
             raise changed
-        if not all(0 < code <= len(TABLES) for code in codes):
+        if not all(0 < code <= len(self._tables) for code in codes):
             raise changed
         place = 0
         for (code, link), after in pairwise(entries):
-            table = TABLES[code - 1]
+            table = self._tables[code - 1]
             width = len(self._columns[table])
             row = self._next(table)
             found = link_hash(self._head, table, row)
@@ -131,7 +132,7 @@ class _Chain:
     ) -> TamperedError:
         """Tell an altered row from an altered link: if the next link follows from the row, the row is sound."""
         code, following = after
-        next_table = "link" if code == COMMIT_CODE else TABLES[code - 1]
+        next_table = "link" if code == COMMIT_CODE else self._tables[code - 1]
         next_row = commit if code == COMMIT_CODE else next(self._cursors[next_table], None)
         if next_row is not None and link_hash(found, next_table, next_row) == following:
             number = self._links + 1
@@ -199,6 +200,10 @@ def name_of(db: Database, table: str, row: Any) -> str:
                 place = db.one("SELECT split, name FROM instance WHERE id = ?", (row[3],))
                 key = codec.digest_out(row[1])[:12]
                 return f"trial {row[0]} (key {key}, {place[0]} instance {place[1]}, repeat {row[4]})"
+            case "call":
+                return f"call {row[0]} ({row[1]}, plan {row[2]})"
+            case "reply":
+                return f"reply {row[0]} to call {row[1]}"
             case _:
                 return f"{table} {row[0]}"
     except (TypeError, AttributeError, IndexError):
