@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from leadscrew.adapters.stores import codec
 from leadscrew.adapters.stores.sqlite import SQLiteStore
 from leadscrew.core.budget import Spend
+from leadscrew.core.call import Call, CallReply
 from leadscrew.core.program import File, Program, Region, check_path, is_noise
 from leadscrew.core.proposal import Ask, Candidate, Claim, Edge, Edit, Judgement, Measure, Proposal, Record, Verdict
 from leadscrew.core.task import Aggregate
@@ -38,7 +39,13 @@ JSON = st.recursive(
 MAPPING = st.dictionaries(SHORT, JSON, max_size=2)
 COSTS = st.dictionaries(SHORT, NUMBER, max_size=2)
 SPLIT = st.sampled_from(["train", "val", "test"])
-SPEND = st.builds(Spend, INT, INT, INT, INT, INT, INT, st.none() | INT)
+MONEY = st.none() | INT
+SPEND = st.builds(Spend, INT, INT, INT, INT, INT, INT, MONEY)
+CALL = st.builds(Call, SHORT.map(repr), st.integers(-1, 2), TEXT, KEY, KEY, INT, TEXT, MAPPING, TEXT, KEY, INT, MONEY)
+REPLY = st.builds(
+    CallReply, st.sampled_from(["ok", "failed", "refused"]), st.sampled_from(["upstream", "cache", "record"]), MAPPING, INT,
+    INT, SPEND, st.sampled_from(["reported", "missing", "implausible"]), INT, st.integers(0, 3), INT, TEXT,
+)  # fmt: skip
 
 
 def _path(text: str) -> bool:
@@ -149,9 +156,30 @@ def test_trials(given_trials: list[Trial]) -> None:
                 if trial.outcome is not Outcome.INFRA:
                     found = reader.find_trial(trial.key)
                     assert found == next(t for t in stored if t.key == trial.key and t.outcome is not Outcome.INFRA)
-            total = sum((t.spend for t in stored), Spend())
+            total = sum((Spend(t.spend.trials, t.spend.cpu_ms, t.spend.wall_ms) for t in stored), Spend())
             assert store.spend() == total
             assert reader.spend() == total
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=BUILDING)
+@given(st.lists(st.tuples(CALL, st.none() | REPLY), max_size=4))
+def test_calls(given_calls: list[tuple[Call, CallReply | None]]) -> None:
+    with fresh() as store:
+        stored = [(store.add_call(call), call, reply) for call, reply in given_calls]
+        for number, _, reply in reversed(stored):
+            if reply is not None:
+                store.add_reply(number, reply)
+        total = sum((call.cost(reply) for call, reply in given_calls), Spend())
+        with reread(store) as reader:
+            assert list(reader.calls()) == stored
+            for _, call, _ in stored:
+                equal = [(c, r) for c, r in given_calls if (c.request, c.occurrence) == (call.request, call.occurrence)]
+                own = [r for c, r in equal if c.scope == call.scope and r is not None and r.status == "ok"]
+                shared = [r for c, r in equal if c.share == call.share != "" and r is not None and r.status == "ok"]
+                assert reader.find_reply(call.scope, call.request, call.occurrence) == next(iter(own), None)
+                assert reader.find_shared(call.share, call.request, call.occurrence) == next(iter(shared), None)
+            assert store.spend() == reader.spend() == total
+            assert sum(reader.call_spend().values(), Spend()) == total
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=BUILDING)

@@ -28,7 +28,7 @@ from leadscrew.core.proposal import Edit, Judgement
 from leadscrew.core.trial import Trace
 from leadscrew.errors import InfrastructureError
 from leadscrew.ports import StoredPlan
-from leadscrew.testing.samples import sample_candidate, sample_trial
+from leadscrew.testing.samples import sample_call, sample_candidate, sample_reply, sample_trial
 
 if len(sys.argv) > 2:
     import resource, signal
@@ -39,6 +39,9 @@ number = sum(1 for _ in store.plans())
 print("open", flush=True)
 try:
     while True:
+        call = store.add_call(sample_call(number, plan=number))
+        store.commit()
+        store.add_reply(call, sample_reply())
         store.add_plan(StoredPlan(number, Edit("genetic"), number))
         store.add_trial(sample_trial(number))
         store.put_trace(Trace(stdout=f"{number} " * (30_000 if number % 5 == 0 else 10)))
@@ -73,6 +76,11 @@ def check(folder: Path, acknowledged: int) -> int:
         assert [c.plan for c in store.candidates()] == plans
         assert [plan for plan, _, _ in store.judgements()] == plans
         assert all(store.find_trial(sample_trial(n).key) for n in plans)
+        # A call is on disk before it is answered, and its answer is there with the step that rests on it, or not at all.
+        asked = [(call.plan, reply is not None) for _, call, reply in store.calls()]
+        assert [plan for plan, answered in asked if answered] == plans
+        assert all(plan <= len(plans) for plan, _ in asked)
+        assert store.spend().calls == len(asked)
         return len(plans)
     finally:
         store.close()
