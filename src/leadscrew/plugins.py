@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 METHODS = {"harness": "leadscrew.methods.harness:Harness"}
 PROPOSERS = {
+    "coder": "leadscrew.operators.coder:CoderProposer",
+    "command": "leadscrew.operators.command:CommandProposer",
     "genetic": "leadscrew.operators.genetic:GeneticProposer",
     "external": "leadscrew.operators.external:External",
     "scripted": "leadscrew.operators.scripted:Scripted",
@@ -71,6 +73,16 @@ def load_proposer(config: Config) -> Proposer:
     section = config.proposer
     maker = _find(section.name, PROPOSERS, "proposer.name", "a proposer")
     options = _fitting(maker, dict(section.options), "proposer.options")
+    taken = inspect.signature(maker).parameters
+    role = str(options.get("role", taken["role"].default if "role" in taken else ""))
+    if getattr(maker, "needs_model", False) and role not in config.models:
+        raise ConfigError(
+            f"proposer.name = {section.name!r} asks a model of the role {role!r}, but there is none. "
+            f'Write [models.{role}] with model = "provider/name".',
+            key=f"models.{role}",
+        )
+    if "model" in taken and "model" not in options and role in config.models:
+        options["model"] = config.models[role].model
     _complete(maker, options, "proposer.options")
     proposer: Proposer = maker(**options)
     return proposer

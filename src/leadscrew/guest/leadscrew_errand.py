@@ -104,6 +104,7 @@ class Command:
         self.pid = 0
         self.streams: list[Stream] = []
         environment = {**os.environ, **order["env"]}
+        order["argv"] = [_expanded(word, environment) for word in order["argv"]]
         try:
             process = subprocess.Popen(
                 order["argv"],
@@ -245,6 +246,13 @@ def _first_to_go(pid: int) -> None:
             stream.write("1000")
     except OSError:
         return  # it has ended already, or the kernel keeps its own choice
+
+
+def _expanded(word: str, environment: dict[str, str]) -> str:
+    """Put the gateway's addresses into a command that takes them as arguments; they are known in here only."""
+    for name in ("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"):
+        word = word.replace("${" + name + "}", environment.get(name, ""))
+    return word
 
 
 def _addresses(socket_path: str) -> dict[str, str]:

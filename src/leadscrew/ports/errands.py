@@ -22,7 +22,8 @@ class Errand:
     model it may call; an empty one has no way to any. `scope` tells the errands of one plan apart in the record of calls.
     After `timeout_s` wall seconds, or `limits.cpu_s` CPU seconds, the whole tree is killed; what lies in `/work` comes back
     even then. Paths in `argv`, `env` and the texts of `work` and `papers` are written as they are in a box; a sandbox
-    without mounts has them rewritten.
+    without mounts has them rewritten. `${OPENAI_BASE_URL}` and `${ANTHROPIC_BASE_URL}` in `argv` become the addresses of the
+    gateway, which are known inside only.
     """
 
     argv: tuple[str, ...]

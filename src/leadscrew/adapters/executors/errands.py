@@ -197,7 +197,8 @@ def _order(box: Box, errand: Errand, folder: Path, mounts: Sequence[Mount], nonc
     """Return what the runner is told. Where a sandbox has no mounts, paths are rewritten to where things really are."""
     moved = {place: box.path(place) for place in ("/work", "/tools", "/tmp")}
     # The bench is mounted in pieces, so its own place is that of any piece.
-    moved |= {"/bench": str(Path(box.path(m.target)).parent) for m in mounts if m.target.startswith("/bench/")}
+    piece = next((m.target for m in mounts if m.target.startswith("/bench/")), "")
+    moved["/bench"] = str(Path(box.path(piece)).parent) if piece else "/bench"
     moved |= {target: box.path(target) for _, target in errand.mounts}
     if all(here == there for here, there in moved.items()):
         move: Callable[[str], str] = str
