@@ -77,7 +77,18 @@ def start() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    if "LEADSCREW_SOCKET" in os.environ:
+        _forwarding()  # imported now, while the box waits for a program
     Supervisor(source, sink, pid, cmd[1], res[0], ctl[0], out[0], err[0]).serve()
+
+
+def _forwarding() -> Any:
+    # Only boxes with a door pay for it.
+    if TYPE_CHECKING:
+        from leadscrew.guest import leadscrew_forward
+    else:
+        import leadscrew_forward
+    return leadscrew_forward
 
 
 def _pipe() -> tuple[int, int]:
@@ -111,7 +122,7 @@ class Supervisor(Watch):
         """Answer requests until the host closes the pipe."""
         while True:
             request = self.request()
-            operation = request["op"]
+            operation, self.serving = request["op"], request["id"]
             if operation == "hello":
                 self.reply(request, {"hello": os.getpid()})
             elif operation == "load":
@@ -121,12 +132,16 @@ class Supervisor(Watch):
 
     def request(self) -> Json:
         """Wait for the next request."""
-        while b"\n" not in self.inbox:
+        while (request := self.line()) is None:
             self.turn(None)
-        line, _, rest = self.inbox.partition(b"\n")
-        self.inbox = bytearray(rest)
-        request: Json = wire.loads(bytes(line))
         return request
+
+    def go(self, request: Json, operation: str) -> Json | None:
+        """Wait for what the host has to say in the midst of `request`; None if it says stop."""
+        while True:
+            line = self.request()
+            if line["id"] == request["id"] and line["op"] in (operation, "stop"):
+                return line if line["op"] == operation else None
 
     def reply(self, request: Json, more: Json) -> None:
         """Send one line of the reply to `request`."""
@@ -150,8 +165,10 @@ class Supervisor(Watch):
         train = request.pop("train")
         self.begin(0)
         start = time.monotonic()
-        self.wall, self.base = start + 3 * limits["load_s"], self.cpu()
+        self.wall, self.base = start + (request.get("wall_s") or 3 * limits["load_s"]), self.cpu()
         configuration = {k: v for k, v in request.items() if k not in ("id", "nonce")}
+        if request.get("socket"):
+            configuration["env"] = self.connect(request["socket"])
         if request["smoke"] and train:
             configuration["probe"] = train[0]["input"]
         fault = self.exchange(b"C", configuration)
@@ -162,6 +179,7 @@ class Supervisor(Watch):
         if fault is not None and fault[0] != "ok":
             kill(self.zygote)
         self.sweep()
+        self.cut()
         if not all([leadscrew_files.empty(place) for place in self.scratch]):
             self.end(5)
         report: Json = {"loaded": True, "outcome": "ok", "message": "", "zygote": self.zygote, "pipes": self.pipes()}
@@ -169,11 +187,26 @@ class Supervisor(Watch):
             report.update(outcome=fault[0], message=fault[1])
         self.finish(request, report, start, self.cpu() - self.base)
 
+    def connect(self, socket: str) -> dict[str, str]:
+        """Open the way to the gateway; returns the variables that show it to the program."""
+        module = _forwarding()
+        forwarder = module.Forwarder(socket)
+        self.forward(forwarder)
+        variables: dict[str, str] = module.environment(forwarder.port, socket)
+        return variables
+
     def learn(self, request: Json, train: list[Json]) -> tuple[str, str] | None:
-        """Online: predict each item, report it, then reveal its label. Offline: one batch of all. Returns the fault."""
+        """Online: predict each item, report it, then reveal its label. Offline: one batch of all. Returns the fault.
+
+        `paced`: the host is asked before each item, so that it knows which one a model call is for.
+        """
         if request["mode"] == "offline":
             return self.exchange(b"B", [{"input": t["input"], "expected": t["expected"]} for t in train])
         for index, item in enumerate(train):
+            if request.get("paced"):
+                self.reply(request, {"next": index})
+                if self.go(request, "go") is None:
+                    return self.stopped(b"t", b"wall", "learning from the train split")
             began, used = time.monotonic(), self.cpu_quick()
             self.send(b"I", item["input"])
             letter, payload = self.event(self.wall, self.limits["load_s"], self.base)
@@ -235,15 +268,19 @@ class Supervisor(Watch):
             os.mkdir(folder)
         body = {k: request.get(k) for k in ("operation", "input", "seed", "observation")}
         self.send(b"T", {**body, "number": self.number, "folder": folder, "work": self.work})
-        deadline, result = start + limits["wall_s"], None
+        deadline = start + (request["wall_s"] if "wall_s" in request else limits["wall_s"])
+        result: Json | None = None
         while result is None:
             letter, payload = self.event(deadline, limits["cpu_s"], base)
             if letter == b"S":
                 asked = time.monotonic()
                 self.reply(request, {"step": payload.decode("utf-8", "replace")})
-                observed = self.request()
+                observed = self.go(request, "observe")
                 deadline += time.monotonic() - asked
-                self.send(b"N", {"observation": observed.get("observation"), "over": observed["over"]})
+                if observed is None:
+                    deadline = 0.0
+                else:
+                    self.send(b"N", {"observation": observed.get("observation"), "over": observed["over"]})
             elif letter == b"A":
                 result = {"outcome": "ok", "raw": payload.decode("utf-8", "replace")}
             elif letter == b"F":

@@ -9,8 +9,10 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
+    from typing import Any
 
     from leadscrew.guest import leadscrew_wire as wire
+    from leadscrew.guest.leadscrew_forward import Forwarder
 else:
     import _signal as signal
 
@@ -57,7 +59,8 @@ class Watch:
         self.stdout, self.stderr = Tail(65536), Tail(65536)
         self.calls: list[str] = []
         self.call_bytes = 0
-        self.number = 0
+        self.number = self.serving = 0
+        self.forwarder: Forwarder | None = None
         self.finished: tuple[int, float] | None = None
         self.answer_bytes = self.log_bytes = 1 << 20
         self.dead: int | None = None
@@ -68,6 +71,11 @@ class Watch:
         self.poll = select.poll()
         for fd in (source, res, ctl, out, err):
             self.poll.register(fd, select.POLLIN)
+
+    def forward(self, forwarder: Forwarder) -> None:
+        """Carry the program's connections to the gateway while we wait for anything."""
+        self.forwarder = forwarder
+        self.poll.register(forwarder.fileno(), select.POLLIN)
 
     def begin(self, number: int) -> None:
         """Forget what came from the trial before; `number` names the next one."""
@@ -89,6 +97,9 @@ class Watch:
     def turn(self, seconds: float | None) -> None:
         """Wait for anything to read, up to `seconds`, and take it in. Ends the process when the host is gone."""
         for fd, _ in self.poll.poll(None if seconds is None else max(int(seconds * 1000), 1)):
+            if self.forwarder is not None and fd == self.forwarder.fileno():
+                self.forwarder.work()
+                continue
             try:
                 data = os.read(fd, 1 << 18)
             except BlockingIOError:
@@ -149,7 +160,7 @@ class Watch:
                     continue
                 return b"g", b""
             now = time.monotonic()
-            if now >= wall:
+            if now >= wall or self.stopped_by_host():
                 return b"t", b"wall"
             if now - looked >= TICK:
                 looked = now
@@ -157,6 +168,20 @@ class Watch:
                 if self.cpu() - base > cpu:
                     return b"t", b"cpu"
             self.turn(min(TICK, wall - now))
+
+    def line(self) -> dict[str, Any] | None:
+        """Take the next line of the host, if there is a whole one."""
+        if b"\n" not in self.inbox:
+            return None
+        line, _, rest = self.inbox.partition(b"\n")
+        self.inbox = bytearray(rest)
+        request: dict[str, Any] = wire.loads(bytes(line))
+        return request
+
+    def stopped_by_host(self) -> bool:
+        """Whether the host, which keeps the clock of programs that call models, says that the time is up."""
+        line = self.line()
+        return line is not None and line["op"] == "stop" and line["id"] == self.serving
 
     def whole(self) -> bool:
         """Whether a complete frame, or a broken one, lies in the buffer."""
@@ -237,6 +262,11 @@ class Watch:
             if time.monotonic() > deadline:
                 self.end(3)
 
+    def cut(self) -> None:
+        """Cut every connection to the gateway."""
+        if self.forwarder is not None:
+            self.forwarder.drop()
+
     def settle(self) -> tuple[int, float]:
         """See to it that all of a trial is dead, the pipes are empty and the zygote is back in its loop.
 
@@ -252,6 +282,7 @@ class Watch:
                 kill(self.zygote)
             return -1, 0.0
         self.sweep()
+        self.cut()
         self.drain()
         return self.finished or (-1, 0.0)
 

@@ -36,6 +36,8 @@ def serve(cmd: int, res: int, ctl: int) -> None:
     """Obey frames from `cmd`; results go to `res`, ends of trials to `ctl`."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
+    if "LEADSCREW_SOCKET" in os.environ:
+        leadscrew_guest._prepare()  # now, while the box waits for a program
     Zygote(cmd, res, ctl).serve()
 
 
@@ -81,6 +83,7 @@ class Zygote:
         sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
         random.seed(0)
+        os.environ.update(spec.get("env", ()))
         if spec["command"]:
             self.program = leadscrew_command.CommandProgram(spec)
         else:

@@ -1,38 +1,39 @@
-"""One box with a guest worker in it, as the executor sees it, and the pool of boxes opened ahead."""
+"""One box with a guest worker in it, as the executor sees it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import itertools
 import json
 import os
-import py_compile
 import secrets
 import shutil
 import time
-from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from leadscrew.adapters.executors.replies import Unacceptable, parse
 from leadscrew.adapters.executors.shared import shared_by
+from leadscrew.adapters.executors.visits import Lessons
 from leadscrew.core.program import Program
 from leadscrew.core.task import Limits
 from leadscrew.core.trial import Outcome
 from leadscrew.errors import InfrastructureError
-from leadscrew.ports import Box, BoxSpec, BoxTrial, Item, Job, Mount, Sandbox, Steps
+from leadscrew.ports import Box, BoxSpec, BoxTrial, Door, Gateway, Item, Job, Mount, Sandbox, Steps
 
 START_S = 60.0
 """Wall seconds a box may take until its worker answers; longer is our failure."""
 GRACE_S = 3.0
 """Wall seconds beyond a limit until the host stops waiting for the worker to report the breach itself."""
-_GUEST = Path(__file__).resolve().parents[2] / "guest"
+LOOK_S = 0.02
+"""The least wall seconds between two looks at a clock that may have stood still."""
+BACKSTOP_S = 24 * 3600.0
+"""The most wall seconds beyond its own that a program may wait for models."""
 ENDPOINT = "/run/leadscrew.sock"
+"""Where a box has its door to the gateway."""
 Line = dict[str, Any]
 
 
@@ -45,14 +46,30 @@ class Broken(Exception):
         self.message = message
 
 
-def spec_of(job: Job, program_folder: str) -> BoxSpec:
-    """Return the box a job needs, with the program folder mounted read-only at /program."""
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """How loading and learning ended; `cap` names the cap that made it void. `shares` says what stands against forking the
+    loaded process (`shared_by`)."""
+
+    outcome: Outcome
+    message: str = ""
+    cpu_ms: int = 0
+    shares: str = ""
+    cap: str = ""
+
+
+def spec_of(job: Job, program_folder: str, socket: str = "") -> BoxSpec:
+    """Return the box a job needs: the program folder read-only at /program, the socket of its door at `ENDPOINT`."""
     mounts = [Mount(program_folder, "/program")]
+    if socket:
+        mounts.append(Mount(socket, ENDPOINT))
     return BoxSpec(
         purpose="grade" if job.purpose == "grade" else "evaluate",
         limits=job.limits,
         mounts=tuple(mounts),
         masks=job.masks,
+        # The right path comes when the program is loaded; this makes the worker ready for calls while it waits.
+        env={"LEADSCREW_SOCKET": ENDPOINT} if socket else {},
         environment=job.environment,
     )
 
@@ -60,30 +77,42 @@ def spec_of(job: Job, program_folder: str) -> BoxSpec:
 class WarmBox:
     """An open box: load one program, then run trials one at a time, then kill it. Never used for a second program."""
 
-    def __init__(self, box: Box, folder: Path, limits: Limits) -> None:
-        self.box, self.folder, self.limits = box, folder, limits
+    def __init__(self, box: Box, folder: Path, limits: Limits, door: Door | None = None) -> None:
+        self.box, self.folder, self.limits, self.door = box, folder, limits, door
         self.dead = False
         self._ids = itertools.count(1)
         self._buffer = bytearray()
         self._seen = self._scanned = 0
-        self._deadline = 0.0
+        self._deadline = self._backstop = 0.0
+        self._serving: Line = {}
+        self._waits_at: Door | None = None
+        self._stopping = False
         log_kb = max(16 * limits.output_kb, 1024)
         # Bytes may be escaped to six in JSON, log entries twice over.
         self._line_limit = (6 * limits.answer_kb + 12 * limits.output_kb + 12 * log_kb + 1024) << 10
         self._total_limit = 2 * self._line_limit + (2 * limits.workspace_mb << 20)
 
     @classmethod
-    async def open(cls, sandbox: Sandbox, job: Job, folder: Path) -> WarmBox:
-        """Start a box with an empty program folder; raises `InfrastructureError` if it does not answer."""
+    async def open(cls, sandbox: Sandbox, job: Job, folder: Path, gateway: Gateway | None = None) -> WarmBox:
+        """Start a box with an empty program folder, and with a door if there is a gateway.
+
+        Raises `InfrastructureError` if it does not answer.
+        """
         program = folder / "program"
         program.mkdir(parents=True)
         warm: WarmBox | None = None
+        door: Door | None = None
         try:
-            warm = cls(await sandbox.open(spec_of(job, str(program))), folder, job.limits)
+            if gateway is not None:
+                door = await gateway.door(folder / "llm.sock")
+            spec = spec_of(job, str(program), door.path if door is not None else "")
+            warm = cls(await sandbox.open(spec), folder, job.limits, door)
             await warm._hello()
         except BaseException:
             if warm is not None:
                 await warm.kill()
+            elif door is not None:
+                await door.close()
             shutil.rmtree(folder, ignore_errors=True)
             raise
         return warm
@@ -117,13 +146,8 @@ class WarmBox:
 
     # -- requests ------------------------------------------------------------------------------
 
-    async def load(
-        self, job: Job, train: Sequence[Item], item: Callable[[int, Line], None]
-    ) -> tuple[Outcome, str, int, str]:
-        """Lay the program in, load it and let it learn; `item` gets each train prediction.
-
-        Returns outcome, message, CPU milliseconds, and what stands against forking the loaded process (`shared_by`).
-        """
+    async def load(self, job: Job, train: Sequence[Item], lessons: Lessons) -> Loaded:
+        """Lay the program in, load it and let it learn; `lessons` gets each train prediction."""
         write_program(self.folder / "program", job.program)
         limits, work = self.limits, self.inside("/work")
         request: Line = {
@@ -139,20 +163,41 @@ class WarmBox:
             "scratch": ["/work", "/tmp", "/dev/shm"] if work == "/work" else [work, self.inside("/tmp")],
             "smoke": job.purpose == "smoke",
         }
-        self._allow(limits.load_s + GRACE_S, 3 * limits.load_s + GRACE_S)
+        if self.door is not None:
+            request |= {"socket": self.inside(ENDPOINT), "paced": lessons.paced}
+        lessons.begin()
+        loaded = await self._loading(request, lessons)
+        await lessons.end()
+        if lessons.stopped is not None:
+            self.dead = True
+            return Loaded(lessons.stopped.outcome, lessons.stopped.message, loaded.cpu_ms, cap=lessons.stopped.cap)
+        return loaded
+
+    async def _loading(self, request: Line, lessons: Lessons) -> Loaded:
         try:
-            await self._ask(request, 3 * limits.load_s + GRACE_S)
+            await self._begin(request, self.limits.load_s, 3 * self.limits.load_s)
             while True:
                 line = await self._next(request)
                 if "item" in line:
-                    item(line["item"], line)
+                    lessons.item(line["item"], line)
+                elif "next" in line and not self._stopping:
+                    if not await self._turn(line["next"], lessons):
+                        return Loaded(Outcome.CRASH, "the worker asked for an item that is none")
+                    await self._say({"op": "go", "id": line["id"]})
                 elif "loaded" in line:
                     self._allow(None, None)
                     outcome = Outcome(line["outcome"])
-                    shared = shared_by(self.box.pid, line["zygote"], line["pipes"]) if outcome is Outcome.OK else ""
-                    return outcome, line["message"], int(line["cpu_ms"]), shared
+                    shares = shared_by(self.box.pid, line["zygote"], line["pipes"]) if outcome is Outcome.OK else ""
+                    return Loaded(outcome, line["message"], int(line["cpu_ms"]), shares)
         except Broken as error:
-            return error.outcome, f"while loading, {error.message}", 0, ""
+            return Loaded(error.outcome, f"while loading, {error.message}")
+
+    async def _turn(self, index: int, lessons: Lessons) -> bool:
+        """Go from one visit to the next; neither that nor the calls of the one that ends are the program's time."""
+        asked, busy = time.monotonic(), self.door.busy_s if self.door is not None else 0.0
+        goes_on = await lessons.turn(index)
+        self._deadline += busy + time.monotonic() - asked
+        return goes_on
 
     async def trial(self, job: Job, trial: BoxTrial, steps: Steps | None) -> tuple[Line, dict[int, list[str]]]:
         """Run one trial; returns the report and the pieces of files. Raises `Broken`."""
@@ -165,14 +210,13 @@ class WarmBox:
             request["observation"], over = await steps(trial.key, None)
             if over:
                 return {"outcome": "ok"}, {}
-        self._allow(self.limits.cpu_s + GRACE_S, self.limits.wall_s + GRACE_S)
         files: dict[int, list[str]] = {}
-        await self._ask(request, self.limits.wall_s + GRACE_S)
+        await self._begin(request, self.limits.cpu_s, self.limits.wall_s)
         while True:
             line = await self._next(request)
             if "file" in line:
                 files.setdefault(line["file"], []).append(line["data"])
-            elif "step" in line and steps is not None:
+            elif "step" in line and steps is not None and not self._stopping:
                 await self._step(trial, line, steps)
             elif "done" in line:
                 self._allow(None, None)
@@ -196,30 +240,65 @@ class WarmBox:
         before = time.monotonic()
         observation, over = await steps(trial.key, action)
         self._deadline += time.monotonic() - before
-        self._allow(self.limits.cpu_s + GRACE_S, max(self._deadline - time.monotonic(), 0.1))
-        self._write({"op": "observe", "id": line["id"], "observation": observation, "over": over})
-        await self._flush()
+        left = BACKSTOP_S if self.door is not None else max(self._deadline - time.monotonic(), 0.1)
+        self._allow(self.limits.cpu_s + GRACE_S, left)
+        await self._say({"op": "observe", "id": line["id"], "observation": observation, "over": over})
 
     # -- lines ---------------------------------------------------------------------------------
 
-    async def _ask(self, request: Line, wall_s: float) -> Line:
+    async def _begin(self, request: Line, cpu_s: float, wall_s: float) -> None:
+        """Start work that has limits. Without a door the worker keeps them and the host waits a little longer.
+
+        With one the host keeps the wall clock, because only it knows when the program waits for a model.
+        """
+        if self.door is None:
+            self._allow(cpu_s + GRACE_S, wall_s + GRACE_S)
+            await self._ask(request, wall_s + GRACE_S)
+            return
+        self._allow(cpu_s + GRACE_S, wall_s + BACKSTOP_S)
+        request["wall_s"] = wall_s + BACKSTOP_S
+        await self._ask(request, wall_s, self.door)
+
+    async def _ask(self, request: Line, wall_s: float, waits_at: Door | None = None) -> Line:
         request["id"], request["nonce"] = next(self._ids), secrets.token_hex(16)
         self._deadline, self._seen = time.monotonic() + wall_s, 0
-        self._write(request)
-        await self._flush()
+        self._serving, self._waits_at, self._stopping = request, waits_at, False
+        self._backstop = self._deadline + BACKSTOP_S
+        await self._say(request)
         return request
 
-    def _write(self, request: Line) -> None:
-        self.box.stdin.write(json.dumps(request).encode() + b"\n")
-
-    async def _flush(self) -> None:
+    async def _say(self, line: Line) -> None:
+        self.box.stdin.write(json.dumps(line).encode() + b"\n")
         try:
-            async with asyncio.timeout_at(self._deadline):
+            async with asyncio.timeout(max(self._left(), LOOK_S)):
                 await self.box.stdin.drain()
         except TimeoutError:
             raise self._broken(Outcome.TIMEOUT, "it did not take its input in time") from None
         except ConnectionError:
             return  # what happened shows when the reply is read
+
+    def _left(self) -> float:
+        """Wall seconds until the time is up; calls that are being answered stop the clock."""
+        until = self._deadline
+        if self._waits_at is not None:
+            until = min(until + self._waits_at.busy_s, self._backstop)
+        return until - time.monotonic()
+
+    async def _read(self) -> bytes:
+        """Return what the box says next; raises `Broken` when its time is up."""
+        while True:
+            try:
+                async with asyncio.timeout(max(self._left(), LOOK_S)):
+                    data: bytes = await self.box.stdout.read(1 << 18)
+                    return data
+            except TimeoutError:
+                if self._left() > 0:
+                    continue
+                if self._waits_at is None:
+                    raise self._broken(Outcome.TIMEOUT, "the box did not answer within the wall time") from None
+            # The worker ends the program itself then, so that its output is kept and the box stays of use.
+            self._waits_at, self._stopping, self._deadline = None, True, time.monotonic() + GRACE_S
+            await self._say({"op": "stop", "id": self._serving["id"]})
 
     async def _next(self, request: Line) -> Line:
         """Return the next line of the reply to `request`; lines without its nonce are dropped. Raises `Broken`."""
@@ -248,11 +327,7 @@ class WarmBox:
             self._scanned = len(self._buffer)
             if self._scanned > self._line_limit or self._seen > self._total_limit:
                 raise self._broken(Outcome.BAD_OUTPUT, "its box wrote more than any answer may hold")
-            try:
-                async with asyncio.timeout_at(self._deadline):
-                    data = await self.box.stdout.read(1 << 18)
-            except TimeoutError:
-                raise self._broken(Outcome.TIMEOUT, "the box did not answer within the wall time") from None
+            data = await self._read()
             if not data:
                 await self._ended()
             self._seen += len(data)
@@ -282,12 +357,16 @@ class WarmBox:
         return Broken(outcome, message)
 
     async def kill(self) -> None:
-        """Kill the box and remove its folder."""
+        """Kill the box, close its door and remove its folder."""
         self.dead = True
         try:
             await self.box.kill()
         finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            try:
+                if self.door is not None:
+                    await self.door.close()
+            finally:
+                shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def write_program(folder: Path, program: Program) -> None:
@@ -299,94 +378,9 @@ def write_program(folder: Path, program: Program) -> None:
         target.chmod(0o755 if file.executable else 0o644)
 
 
-@lru_cache(maxsize=1)
-def compile_guest() -> None:
-    """Leave byte code beside the guest's modules, as an import would: boxes read the folder but cannot write it.
-
-    Saves each box some 10 ms. Where the package is not writable boxes compile for themselves.
-    """
-    for source in sorted(_GUEST.glob("*.py")):
-        with contextlib.suppress(OSError):
-            cached = Path(importlib.util.cache_from_source(str(source)))
-            if not cached.exists() or cached.stat().st_mtime < source.stat().st_mtime:
-                py_compile.compile(str(source), dfile=f"/guest/{source.name}", doraise=True)
-
-
 def clear_leftovers(root: Path) -> None:
     """Remove the folders of boxes whose engine was killed. The name of a box's folder tells the engine's process."""
     for folder in root.glob("box-*-*"):
         engine = folder.name.split("-")[1]
         if not os.path.exists(f"/proc/{engine}"):
             shutil.rmtree(folder, ignore_errors=True)
-
-
-class BoxPool:
-    """Boxes opened ahead, `spares` of each kind of job seen lately, each used for one program only."""
-
-    KINDS = 3
-
-    def __init__(self, sandbox: Sandbox, spares: int, root: Path) -> None:
-        compile_guest()
-        clear_leftovers(root)
-        self.sandbox, self.spares, self.root = sandbox, spares, root
-        self._waiting: OrderedDict[str, deque[asyncio.Task[WarmBox]]] = OrderedDict()
-        self._ending: set[asyncio.Task[None]] = set()
-        self._names = itertools.count()
-
-    async def take(self, job: Job) -> WarmBox:
-        """Return an open box for a job."""
-        kind = repr(spec_of(job, ""))
-        waiting = self._waiting.setdefault(kind, deque())
-        self._waiting.move_to_end(kind)
-        while len(self._waiting) > self.KINDS:
-            for task in self._waiting.popitem(last=False)[1]:
-                self._discard(task)
-        while waiting and waiting[0].done() and (waiting[0].cancelled() or waiting[0].exception() is not None):
-            waiting.popleft()  # an old failure says nothing about now
-        opening = waiting.popleft() if waiting else self._start(job)
-        while len(waiting) < self.spares:
-            waiting.append(self._start(job))
-        try:
-            box = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            self._discard(opening)
-            raise
-        if box.box.stdout.at_eof():
-            # It died while it waited: not the doing of the program that was to go in.
-            self.release(box)
-            return await WarmBox.open(self.sandbox, job, self._folder())
-        return box
-
-    def _start(self, job: Job) -> asyncio.Task[WarmBox]:
-        return asyncio.get_running_loop().create_task(WarmBox.open(self.sandbox, job, self._folder()))
-
-    def _folder(self) -> Path:
-        return self.root / f"box-{os.getpid()}-{next(self._names)}"
-
-    def _discard(self, opening: asyncio.Task[WarmBox]) -> None:
-        async def end() -> None:
-            try:
-                box = await opening
-            except (Exception, asyncio.CancelledError):
-                return  # it never opened
-            await box.kill()
-
-        self._later(asyncio.get_running_loop().create_task(end()))
-
-    def release(self, box: WarmBox) -> None:
-        """Kill a used box in the background."""
-        self._later(asyncio.get_running_loop().create_task(box.kill()))
-
-    def _later(self, task: asyncio.Task[None]) -> None:
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-
-    async def close(self) -> None:
-        """Kill every box that waits, and wait until all are gone."""
-        for waiting in self._waiting.values():
-            for opening in waiting:
-                opening.cancel()
-                self._discard(opening)
-        self._waiting.clear()
-        while self._ending:
-            await asyncio.gather(*self._ending, return_exceptions=True)

@@ -11,12 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from leadscrew.adapters.executors.boxes import BoxPool, Broken, Line, WarmBox
+from leadscrew.adapters.executors.boxes import Broken, Loaded, WarmBox
+from leadscrew.adapters.executors.pool import BoxPool
 from leadscrew.adapters.executors.replies import reply_of
+from leadscrew.adapters.executors.visits import Lessons, trial_visit, with_visit
 from leadscrew.core.budget import Spend
 from leadscrew.core.trial import Outcome
 from leadscrew.errors import LeadscrewError
-from leadscrew.ports import BoxReply, BoxTrial, Item, Job, Sandbox, Steps
+from leadscrew.ports import BoxReply, BoxTrial, Gateway, Item, Job, Sandbox, Steps
 
 WORTH_IT = 2.0
 """A further box for the same program is opened when the trials that wait cost this many times what loading costs."""
@@ -84,6 +86,10 @@ class LocalExecutor:
     Trials are forked from the loaded program. One that shares memory, open files or threads with its forks could carry
     something from trial to trial: each of its trials gets a fresh box, unless `fork_sharing` allows it (then only
     a rerun in fresh boxes finds out).
+
+    A job with `access` needs a `gateway`: each of its boxes gets a door, a trial is one visit, and so is loading. While a
+    call is being answered the wall clock stands still. Costs of learning stand on the replies to train items; what is
+    called by a program that has none of these is in the gateway's record only.
     """
 
     def __init__(
@@ -94,6 +100,7 @@ class LocalExecutor:
         spares: int | None = None,
         root: Path | None = None,
         fork_sharing: bool = False,
+        gateway: Gateway | None = None,
     ) -> None:
         if workers < 1:
             raise ValueError(f"workers={workers}: at least one box must be allowed to run; write 1 or more.")
@@ -101,7 +108,7 @@ class LocalExecutor:
         self._temporary = tempfile.TemporaryDirectory(prefix="leadscrew-") if root is None else None
         self._root = Path(self._temporary.name) if self._temporary is not None else Path(root or "")
         self._slots = asyncio.Semaphore(workers)
-        self._pool = BoxPool(sandbox, workers if spares is None else spares, self._root)
+        self._pool = BoxPool(sandbox, workers if spares is None else spares, self._root, gateway)
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def run(self, job: Job, steps: Steps | None = None) -> AsyncIterator[BoxReply]:
@@ -176,14 +183,14 @@ class LocalExecutor:
                 async with self._slots:
                     began = time.monotonic()
                     box = await self._pool.take(job)
-                    outcome, message, load_cpu = await self._load(job, group, box, out)
+                    loaded = await self._load(job, group, box, out)
                 group.load_s = time.monotonic() - began
-                if outcome is not Outcome.OK and group.others_work():
+                if loaded.outcome is not Outcome.OK and group.others_work():
                     return
-                if outcome is not Outcome.OK:
-                    self._give_up(job, group, outcome, message, out, load_cpu)
+                if loaded.outcome is not Outcome.OK:
+                    self._give_up(job, group, loaded, out)
                     continue
-                group.loaded = True
+                group.loaded, load_cpu = True, loaded.cpu_ms
                 while group.pending and not box.dead:
                     await out.room.acquire()
                     async with self._slots:
@@ -198,62 +205,63 @@ class LocalExecutor:
             except (LeadscrewError, OSError) as error:
                 if group.others_work():
                     return
-                self._give_up(job, group, Outcome.INFRA, f"{type(error).__name__}: {error}", out)
+                self._give_up(job, group, Loaded(Outcome.INFRA, f"{type(error).__name__}: {error}"), out)
             finally:
                 if box is not None:
                     self._pool.release(box)
 
-    async def _load(self, job: Job, group: _Group, box: WarmBox, out: _Replies) -> tuple[Outcome, str, int]:
-        def item(index: int, line: Line) -> None:
+    async def _load(self, job: Job, group: _Group, box: WarmBox, out: _Replies) -> Loaded:
+        def learned(index: int, reply: BoxReply) -> None:
             if index == group.reported:
                 group.reported += 1
-                out.put(reply_of(group.train[index].id, line, {}, job.interface, train=True))
+                out.put(reply)
 
-        outcome, message, cpu_ms, shared = await box.load(job, group.train, item)
-        if shared and not self.fork_sharing:
+        loaded = await box.load(job, group.train, Lessons(job, group.train, box.door, learned))
+        if loaded.shares and not self.fork_sharing:
             group.fresh = True
-        return outcome, message, cpu_ms
+        return loaded
 
     async def _trial(
         self, job: Job, group: _Group, box: WarmBox, trial: BoxTrial, steps: Steps | None, load_cpu_ms: int
     ) -> BoxReply:
         start = group.running[trial.key] = time.monotonic()
         try:
-            line, files = await box.trial(job, trial, steps)
+            if box.door is None or job.access is None:
+                return await self._answer(job, box, trial, steps, load_cpu_ms)
+            box.door.enter(trial_visit(job.access, trial))
+            reply = await self._answer(job, box, trial, steps, load_cpu_ms)
+            return with_visit(reply, await box.door.leave())
         except (LeadscrewError, OSError) as error:
             box.dead = True
             return BoxReply(trial.key, Outcome.INFRA, message=f"{type(error).__name__}: {error}")
-        except Broken as error:
-            spent = round((time.monotonic() - start) * 1000)
-            line, files = {"message": error.message, "wall_ms": spent}, {}
-            if error.outcome is Outcome.INFRA:
-                return BoxReply(trial.key, Outcome.INFRA, message=error.message)
-            line["outcome"] = error.outcome.value
         finally:
             del group.running[trial.key]
             group.busy_s += time.monotonic() - start
             group.finished += 1
+
+    async def _answer(self, job: Job, box: WarmBox, trial: BoxTrial, steps: Steps | None, load_cpu_ms: int) -> BoxReply:
+        start = time.monotonic()
+        try:
+            line, files = await box.trial(job, trial, steps)
+        except Broken as error:
+            spent = round((time.monotonic() - start) * 1000)
+            line, files = {"message": error.message, "wall_ms": spent, "outcome": error.outcome.value}, {}
+            if error.outcome is Outcome.INFRA:
+                return BoxReply(trial.key, Outcome.INFRA, message=error.message)
         return reply_of(trial.key, line, files, job.interface, extra_cpu_ms=load_cpu_ms)
 
-    def _give_up(
-        self,
-        job: Job,
-        group: _Group,
-        outcome: Outcome,
-        message: str,
-        out: _Replies,
-        load_cpu_ms: int = 0,
-    ) -> None:
+    def _give_up(self, job: Job, group: _Group, loaded: Loaded, out: _Replies) -> None:
         """The program cannot be brought up: every train item and trial that waits gets this outcome."""
+        outcome, message, cap = loaded.outcome, loaded.message, loaded.cap
         if job.interface.operation == "predict" and job.interface.mode == "online":
             for item in group.train[group.reported :]:
-                out.put(BoxReply(item.id, outcome, message=message, train=True))
+                out.put(BoxReply(item.id, outcome, message=message, train=True, cap=cap))
         group.reported = len(group.train)
         # Once it was up, only the trial at hand is lost: another box may succeed again.
         count = 1 if group.loaded and group.pending else len(group.pending)
-        spend = Spend() if outcome is Outcome.INFRA else Spend(trials=1, cpu_ms=load_cpu_ms)
+        spend = Spend() if outcome is Outcome.INFRA else Spend(trials=1, cpu_ms=loaded.cpu_ms)
         for _ in range(count):
-            out.put(BoxReply(group.pending.popleft().key, outcome, message=message, spend=spend))
+            out.put(BoxReply(group.pending.popleft().key, outcome, message=message, spend=spend, cap=cap))
             spend = replace(spend, cpu_ms=0)
 
 
