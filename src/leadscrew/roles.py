@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leadscrew.config import Config
 from leadscrew.config.sections import ModelCaps, ModelSection
-from leadscrew.core.budget import Account, Caps
+from leadscrew.core.budget import Caps, Spend
 from leadscrew.core.call import Pin
 from leadscrew.core.canonical import digest_of
 from leadscrew.engine.commit import Committer
 from leadscrew.errors import ConfigError
-from leadscrew.ports import Access, Observer
+from leadscrew.ports import Access, Model, Observer
 
 if TYPE_CHECKING:
     from leadscrew.adapters.models.gateway import ModelGateway
+    from leadscrew.adapters.models.prices import Price
     from leadscrew.adapters.stores.sqlite import SQLiteStore
+    from leadscrew.engine.meter import Meter
 
 SOLVER = "solver"
 SCORING = (SOLVER, "judge")
@@ -62,14 +64,22 @@ def access(config: Config, role: str) -> Access:
     return Access(role, allowance=Caps(calls=calls, tokens=section.tokens_per_trial))
 
 
-def role_caps(config: Config) -> dict[str, Caps]:
-    """Return the caps of each role over the whole search."""
-    return {role: _caps(section.budget) for role, section in config.models.items()}
+@dataclass(frozen=True, slots=True)
+class CapsInForce:
+    """The caps of a run: of the whole search, of each role's model in it, and of the final test's model calls."""
+
+    run: Caps
+    roles: Mapping[str, Caps]
+    final: Caps
 
 
-def final_caps(config: Config) -> Caps:
-    """Return the caps of the model calls of the final test."""
-    return _caps(config.budget.final)
+def caps_in_force(config: Config) -> CapsInForce:
+    """Return the caps as the configuration has them."""
+    return CapsInForce(
+        config.caps,
+        {role: _caps(section.budget) for role, section in config.models.items()},
+        _caps(config.budget.final),
+    )
 
 
 def _caps(section: ModelCaps) -> Caps:
@@ -84,3 +94,139 @@ def price(config: Config, role: str) -> Price | None:
     section = config.models[role]
     provider, name = find(section.model, providers(config))
     return price_of(provider, name, input_price=section.input_price, output_price=section.output_price)
+
+
+def providers(config: Config) -> dict[str, dict[str, str]]:
+    """Return the user's own providers as plain tables."""
+    return {name: asdict(section) for name, section in config.providers.items()}
+
+
+def workers(config: Config) -> int:
+    """Return how many boxes work at once where the configuration does not say: one per processor, and at least 8 where
+    they mostly wait for a model elsewhere."""
+    processors = os.cpu_count() or 1
+    elsewhere = SOLVER in config.models and not in_process(config.models[SOLVER].model)
+    return max(processors, 8) if elsewhere else processors
+
+
+def in_process(model: str) -> bool:
+    """Whether a model belongs to the engine's process rather than to a provider.
+
+    >>> in_process("local/smollm2"), in_process("openai/gpt-5-mini")
+    (True, False)
+    """
+    return model.partition("/")[0] in ("local", "scripted")
+
+
+def check_models(config: Config, caps: Caps, environ: Mapping[str, str] | None = None) -> None:
+    """Raise `ConfigError` for a model that cannot be asked now, and for a cap on what nothing could count."""
+    environ = os.environ if environ is None else environ
+    for name in ("usd", "calls", "tokens"):
+        if getattr(caps, name) is not None and not config.models:
+            raise ConfigError(
+                f"budget.{name} is set, but no model is configured whose spending could be counted. Remove the key, or "
+                'write [models.solver] with model = "provider/name".',
+                key=f"budget.{name}",
+            )
+    for role, section in config.models.items():
+        _check_role(config, role, section, caps, environ)
+
+
+def _check_role(config: Config, role: str, section: ModelSection, caps: Caps, environ: Mapping[str, str]) -> None:
+    capped = caps.usd is not None or section.budget.usd is not None or config.budget.final.usd is not None
+    if in_process(section.model):
+        return
+    from leadscrew.adapters.models.providers import find
+
+    provider, _ = find(section.model, providers(config))
+    if provider.key_env and not environ.get(provider.key_env) and not config.run.replay:
+        raise ConfigError(
+            f"models.{role}.model = {section.model!r} needs the key of {provider.name} in the environment variable "
+            f"{provider.key_env}, which is not set. Set it, or choose another model: 'leadscrew models' lists them.",
+            key=f"models.{role}.model",
+            value=section.model,
+        )
+    if capped and price(config, role) is None:
+        raise ConfigError(
+            f"a cap in US dollars is set, but the price of {section.model!r} (models.{role}) is not known, so the cap could "
+            f"not be kept. Write models.{role}.input_price and models.{role}.output_price in dollars per million tokens, "
+            "or cap tokens instead.",
+            key=f"models.{role}.input_price",
+        )
+
+
+def build_gateway(
+    config: Config,
+    store: SQLiteStore,
+    committer: Committer,
+    meter: Meter,
+    cache: Path,
+    observe: Observer,
+) -> ModelGateway:
+    """Return the gateway of a run: its roles, the keys from the environment, and the accounts that pay."""
+    from leadscrew.adapters.models.gateway import ModelGateway
+    from leadscrew.adapters.models.metering import RoleModel
+    from leadscrew.adapters.models.providers import find
+    from leadscrew.adapters.models.redact import Redactor
+    from leadscrew.adapters.models.replay import Replay
+    from leadscrew.adapters.models.upstream import Upstream
+
+    pinned = pins(config)
+    found: dict[str, RoleModel] = {}
+    secrets: dict[str, str] = {}
+    shared: dict[str, Any] = {}
+    for role, section in config.models.items():
+        if in_process(section.model):
+            # Two roles on one local model share it: it is loaded once.
+            backend = shared.get(section.model) or _own_model(section.model, cache)
+            shared[section.model] = backend
+        else:
+            backend, _ = find(section.model, providers(config))
+            if backend.key_env and os.environ.get(backend.key_env):
+                secrets[backend.key_env] = os.environ[backend.key_env]
+        found[role] = RoleModel(
+            pinned[role], backend, section.timeout_s, section.retries, section.cache, price(config, role)
+        )
+    replay = None
+    if config.run.replay:
+        from leadscrew.adapters.stores.sqlite import SQLiteStore
+
+        replay = Replay(SQLiteStore.open(Path(config.run.replay), readonly=True))
+    return ModelGateway(
+        roles=found,
+        store=store,
+        committer=committer,
+        accounts=meter.calls,
+        upstream=Upstream(),
+        redact=Redactor(secrets),
+        replay=replay,
+        observe=observe,
+    )
+
+
+def _own_model(model: str, cache: Path) -> Model:
+    provider, _, name = model.partition("/")
+    if provider == "scripted":
+        from leadscrew.adapters.models.scripted import load
+
+        return load(name)
+    from leadscrew.adapters.models.local import LocalModel
+
+    return LocalModel(name, cache)
+
+
+def facts(config: Config, store: SQLiteStore) -> dict[str, Any]:
+    """Return what the certificate says of each role: its model, its pinned parameters, and what was paid for it."""
+    spent: dict[str, Spend] = {}
+    for (role, _), amount in store.call_spend().items():
+        spent[role] = spent.get(role, Spend()) + amount
+    return {
+        role: {
+            "model": pin.model,
+            "temperature": pin.temperature,
+            "max_tokens": pin.max_tokens,
+            **({"extra": dict(pin.extra)} if pin.extra else {}),
+            "paid": spent.get(role, Spend()).to_json(),
+        }
+        for role, pin in pins(config).items()
+    }

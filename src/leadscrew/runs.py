@@ -25,10 +25,12 @@ from leadscrew.engine.ledger import Ledger
 from leadscrew.errors import BudgetReached, RefusedError, UsageError
 from leadscrew.plugins import load_domain, load_method
 from leadscrew.ports import Domain, Event, Observer, Proposer
+from leadscrew.roles import caps_in_force, check_models
 from leadscrew.sitting import (
+    FINAL,
+    NewCaps,
     begin,
     begun,
-    check_caps,
     check_no_loop,
     check_not_closed,
     check_resumable,
@@ -84,18 +86,18 @@ def run(
                 f"there is a run in {str(folder)!r} already. Go on with 'leadscrew resume {folder}', or set run.out to "
                 "another folder."
             )
-        return _go_on(folder, None, observers, domain, program, proposer)
+        return _go_on(folder, NewCaps(), observers, domain, program, proposer)
     domain = wire.fit(config, domain or load_domain(config))
     method = load_method(config)
     program = program_of(config, program)
-    check_caps(config.caps)
+    check_models(config, config.caps)
     with begun(folder):
         sandbox, report = wire.make_ready(config, folder, domain)
         prepared = wire.prepare(domain, mounted(sandbox, domain))
         store = wire.create_store(folder, config, method)
     try:
         begin(store, config, program, wire.prepared_event(prepared, domain))
-        assembly = wire.assemble(config, domain, method, store, sandbox, report, observers, config.caps)
+        assembly = wire.assemble(config, domain, method, store, sandbox, report, observers, caps_in_force(config))
         return _search(assembly, program, proposer)
     except UsageError as error:
         raise type(error)(
@@ -110,23 +112,31 @@ def resume(
     folder: str | os.PathLike[str],
     *,
     caps: Caps | None = None,
+    role: str = "",
     observers: Sequence[Observer] = (),
     domain: Domain | None = None,
     proposer: Proposer | None = None,
 ) -> RunResult:
-    """Go on with a run where it was. `caps` replaces the caps given so far, part by part.
+    """Go on with a run where it was. `caps` replaces the caps given so far, part by part: those of the whole run, or with
+    `role` those of the model of that role.
 
     A run whose test was opened but not reported is finalized; a closed one raises `SealedError`. `domain` and `proposer` must
     be given again where the run was begun with objects rather than names.
     """
     check_no_loop()
-    return _go_on(Path(folder).resolve(), caps, observers, domain, None, proposer)
+    return _go_on(Path(folder).resolve(), NewCaps(caps, role), observers, domain, None, proposer)
 
 
 def finalize(
-    folder: str | os.PathLike[str], *, observers: Sequence[Observer] = (), domain: Domain | None = None
+    folder: str | os.PathLike[str],
+    *,
+    caps: Caps | None = None,
+    observers: Sequence[Observer] = (),
+    domain: Domain | None = None,
 ) -> dict[str, Any]:
     """Open the test split of a run, once, and return its certificate; it is also written to the run folder.
+
+    `caps` replaces the caps on the model calls of the final test, part by part.
 
     Raises `SealedError` if the run is closed, `RefusedError` if there is nothing to test or candidates are still worked on.
     """
@@ -139,7 +149,7 @@ def finalize(
         store.close()
         if lost is not None:
             return _publish(folder, lost)
-    with sitting(folder, domain, observers, None, check=check_not_closed) as (assembly, prepared):
+    with sitting(folder, domain, observers, NewCaps(caps, FINAL), check=check_not_closed) as (assembly, prepared):
         store = assembly.store
         created = next(data for _, _, data in store.events("created"))
         finals = Finals(
@@ -332,7 +342,7 @@ def _search(assembly: wire.Assembly, seed: Program | None, proposer: Proposer | 
 
 def _go_on(
     folder: Path,
-    caps: Caps | None,
+    caps: NewCaps,
     observers: Sequence[Observer],
     domain: Domain | None,
     program: Program | None,

@@ -9,12 +9,12 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from leadscrew import config as configuration
-from leadscrew import wire
+from leadscrew import roles, wire
 from leadscrew.config import Config
 from leadscrew.core.budget import Caps
 from leadscrew.core.program import Program
@@ -23,6 +23,18 @@ from leadscrew.engine.folders import read_folder
 from leadscrew.errors import ConfigError, NotFoundError, SealedError, UsageError
 from leadscrew.plugins import load_domain, load_method
 from leadscrew.ports import BoxSpec, Domain, Observer
+from leadscrew.roles import CapsInForce, check_models
+
+FINAL = "final"
+"""The scope of the caps on the final test's model calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewCaps:
+    """Caps given for a sitting and every later one. `scope` is empty for the whole run, a role, or `FINAL`."""
+
+    caps: Caps | None = None
+    scope: str = ""
 
 
 def begin(
@@ -53,7 +65,7 @@ def sitting(
     folder: Path,
     domain: Domain | None,
     observers: Sequence[Observer],
-    caps: Caps | None,
+    caps: NewCaps,
     program: Program | None = None,
     *,
     check: Callable[[wire.RunStore], None],
@@ -82,7 +94,8 @@ def sitting(
             begin(store, config, program_of(config, program), found)
         elif not any(True for _ in store.events("prepared")):
             store.add_event("prepared", found)
-        in_force = _raised(store, config.caps, caps)
+        in_force = _raised(store, config, caps)
+        check_models(config, in_force.run)
         yield wire.assemble(config, domain, method, store, sandbox, report, observers, in_force), prepared
     finally:
         store.close()
@@ -102,17 +115,26 @@ def check_resumable(store: wire.RunStore) -> None:
         check_evolvable(store)
 
 
-def _raised(store: wire.RunStore, configured: Caps, given: Caps | None) -> Caps:
+def _raised(store: wire.RunStore, config: Config, given: NewCaps) -> CapsInForce:
     """Return the caps in force: the configured ones, overlaid by every change that was ever made, the newest last."""
-    changes: dict[str, Any] = {}
-    for _, _, data in store.events("caps"):
-        changes.update(data)
-    if given is not None:
-        new = {name: cap for name, cap in asdict(given).items() if cap is not None}
-        store.add_event("caps", new)
+    if given.caps is not None:
+        if given.scope not in ("", FINAL, *config.models):
+            raise ConfigError(
+                f"--role {given.scope}: this run has no model for that role; it has {', '.join(config.models) or 'none'}.",
+                key=f"models.{given.scope}",
+            )
+        new = {name: cap for name, cap in asdict(given.caps).items() if cap is not None}
+        store.add_event("caps", {**new, "scope": given.scope} if given.scope else new)
         store.commit()
-        changes.update(new)
-    return replace(configured, **changes)
+    changes: dict[str, dict[str, Any]] = {}
+    for _, _, data in store.events("caps"):
+        changes.setdefault(str(data.get("scope", "")), {}).update({k: v for k, v in data.items() if k != "scope"})
+    known = roles.caps_in_force(config)
+    return CapsInForce(
+        replace(known.run, **changes.get("", {})),
+        {role: replace(caps, **changes.get(role, {})) for role, caps in known.roles.items()},
+        replace(known.final, **changes.get(FINAL, {})),
+    )
 
 
 def check_no_loop() -> None:
@@ -125,16 +147,6 @@ def check_no_loop() -> None:
         "a run brings an event loop of its own, and one is running here already (a notebook, or a coroutine). "
         "Write `await asyncio.to_thread(leadscrew.run, ...)` instead."
     )
-
-
-def check_caps(caps: Caps) -> None:
-    """Raise `ConfigError` for a cap on what nothing here could count."""
-    if caps.usd is not None or caps.calls is not None or caps.tokens is not None:
-        name = next(n for n in ("usd", "calls", "tokens") if getattr(caps, n) is not None)
-        raise ConfigError(
-            f"budget.{name} is set, but no model is configured whose spending could be counted. Remove the key.",
-            key=f"budget.{name}",
-        )
 
 
 def mounted(sandbox: Any, domain: Domain) -> list[str]:

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from leadscrew import roles
+from leadscrew.adapters.executors.errands import ErrandRunner
 from leadscrew.adapters.executors.local import LocalExecutor
 from leadscrew.adapters.executors.scorer import ProcessScorer
 from leadscrew.adapters.sandboxes import choose
@@ -19,7 +21,6 @@ from leadscrew.adapters.stores import inbox
 from leadscrew.adapters.stores.sqlite import SQLiteStore
 from leadscrew.config import Config, to_dict
 from leadscrew.core.archive import Archive
-from leadscrew.core.budget import Caps
 from leadscrew.core.program import EVERYTHING, Program, Region
 from leadscrew.core.proposal import Claim, Edge, Edit, Proposal
 from leadscrew.core.task import SPLITS, Instance, Objective, Split
@@ -41,6 +42,9 @@ from leadscrew.operators.found import Found
 from leadscrew.plugins import load_proposer
 from leadscrew.policies.hygiene import DataNames
 from leadscrew.ports import Domain, Event, Message, Method, Observer, Proposer, Sandbox, SandboxReport, Store
+
+if TYPE_CHECKING:
+    from leadscrew.adapters.models.gateway import ModelGateway
 
 MEASURED_COSTS = ("context_chars", "prompt_chars", "prompt_tokens", "reply_tokens", "model_calls")
 """What the gateway measures of a trial; a domain's own costs have other names."""
@@ -119,6 +123,8 @@ class Assembly:
     sandbox: Sandbox
     report: SandboxReport
     executor: LocalExecutor
+    gateway: ModelGateway | None
+    errands: ErrandRunner
     scorer: ProcessScorer
     committer: Committer
     evaluator: Evaluator
@@ -157,6 +163,8 @@ class Assembly:
             region=region if region != Region() else EVERYTHING,
             unseal=self.unseal,
             layout=lambda bench, folder: lay_out(history, bench, folder),
+            errands=self.errands,
+            fatal=lambda: self.gateway.fatal if self.gateway is not None else None,
             observe=self.observe,
         )
 
@@ -172,9 +180,11 @@ class Assembly:
         return [_submitted(folder, message, bench)]
 
     async def close(self) -> None:
-        """Kill boxes and the scorer; the store stays open."""
+        """Kill boxes and the scorer, end the models; the store stays open."""
         await self.executor.close()
         await self.sandbox.close()
+        if self.gateway is not None:
+            await self.gateway.close()
         await self.scorer.close()
 
 
@@ -245,17 +255,36 @@ def assemble(
     sandbox: Sandbox,
     report: SandboxReport,
     observers: Sequence[Observer],
-    caps: Caps,
+    caps: roles.CapsInForce,
 ) -> Assembly:
     """Put a run together. The scorer is forked before anything else, while this process still has one thread."""
     observe = _all_of(observers)
-    workers = config.run.workers or os.cpu_count() or 1
+    workers = config.run.workers or roles.workers(config)
     scorer = ProcessScorer(domain)
     place = store.path.resolve() / "tmp"
     place.mkdir(exist_ok=True)
-    executor = LocalExecutor(sandbox, workers=workers, root=place)
     committer = Committer(store)
+    seconds = max((float(data.get("seconds", 0)) for _, _, data in store.events("sitting")), default=0.0)
+    meter = Meter(
+        caps.run,
+        before=store.spend(),
+        seconds_before=seconds,
+        calls_before=store.call_spend(),
+        role_caps=caps.roles,
+        final_caps=caps.final,
+    )
+    gateway = roles.build_gateway(config, store, committer, meter, cache_folder(), observe) if config.models else None
+    executor = LocalExecutor(sandbox, workers=workers, root=place, gateway=gateway)
     splits: dict[Split, Sequence[Instance]] = {s: domain.instances(s) for s in ("train", "val")}
+    errands = ErrandRunner(
+        sandbox,
+        place,
+        history=History(store, domain, method.evidence, splits=splits),
+        gateway=gateway,
+        access={role: roles.access(config, role) for role in config.models},
+        masks=domain.masks(),
+        environment=domain.environment,
+    )
     evaluator = Evaluator(
         domain=domain,
         splits=splits,
@@ -273,12 +302,26 @@ def assemble(
         ),
         limits=domain.limits,
         runtime=f"{report.name}:python-{platform.python_version()}",
+        models=roles.scoring_digest(config),
+        access=roles.solver_access(config),
         observe=observe,
     )
-    seconds = max((float(data.get("seconds", 0)) for _, _, data in store.events("sitting")), default=0.0)
-    meter = Meter(caps, before=store.spend(), seconds_before=seconds)
     return Assembly(
-        config, domain, method, store, sandbox, report, executor, scorer, committer, evaluator, meter, workers, observe
+        config=config,
+        domain=domain,
+        method=method,
+        store=store,
+        sandbox=sandbox,
+        report=report,
+        executor=executor,
+        gateway=gateway,
+        errands=errands,
+        scorer=scorer,
+        committer=committer,
+        evaluator=evaluator,
+        meter=meter,
+        workers=workers,
+        observe=observe,
     )
 
 
@@ -369,6 +412,7 @@ def facts_of(assembly: Assembly, prepared: Prepared) -> dict[str, Any]:
         "scorer": domain.scorer_digest(),
         "workers": assembly.workers,
         "plans_in_flight": config.run.plans_in_flight,
+        **({"models": roles.facts(config, assembly.store)} if config.models else {}),
     }
 
 

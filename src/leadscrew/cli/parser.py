@@ -68,10 +68,14 @@ def _start(commands: _Commands[argparse.ArgumentParser]) -> None:
     add("--calls", type=int, metavar="N", help="new cap on model calls")
     add("--tokens", type=int, metavar="N", help="new cap on tokens")
     add("--usd", type=float, metavar="X", help="new cap on money")
+    add("--role", metavar="ROLE", help="the new caps on calls, tokens and money are those of this role's model alone")
     add("--finalize", action="store_true", help="open the test split and write the certificate when the search is done")
 
     add = _command(commands, "finalize", "start:finalize", "open the test split once, test the champion, close the run")
     add("run", metavar="RUN", help=_RUN)
+    add("--calls", type=int, metavar="N", help="new cap on the model calls of the final test")
+    add("--tokens", type=int, metavar="N", help="new cap on its tokens")
+    add("--usd", type=float, metavar="X", help="new cap on its money")
 
     add = _command(commands, "fork", "start:fork", "begin a new run with a changed copy of a run's configuration")
     add("run", metavar="RUN", help=_RUN)

@@ -6,10 +6,13 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leadscrew.cli.output import number, print_json
 from leadscrew.errors import ConfigError, PausedError, ProgramError
+
+if TYPE_CHECKING:
+    from leadscrew.core.budget import Caps
 
 
 def demo(args: argparse.Namespace) -> int:
@@ -69,18 +72,28 @@ def run(args: argparse.Namespace) -> int:
 def resume(args: argparse.Namespace) -> int:
     """Go on with a run."""
     from leadscrew import runs
-    from leadscrew.core.budget import Caps
     from leadscrew.report.reading import run_folder
 
     folder = run_folder(args.run)
-    given = {name: getattr(args, name) for name in ("trials", "seconds", "calls", "tokens", "usd")}
+    caps = _caps(args, "trials", "seconds", "calls", "tokens", "usd")
+    if args.role and (caps is None or caps.trials is not None or caps.seconds is not None):
+        raise ConfigError(
+            f"--role {args.role} goes with --calls, --tokens or --usd: trials and seconds are of the whole run.",
+            key=f"models.{args.role}.budget",
+        )
+    with _watch(args) as observer:
+        result = runs.resume(folder, caps=caps, role=args.role or "", observers=(observer,))
+    return _finish(result, args)
+
+
+def _caps(args: argparse.Namespace, *names: str) -> Caps | None:
+    from leadscrew.core.budget import Caps
+
+    given = {name: getattr(args, name) for name in names}
     for name, value in given.items():
         if value is not None and not value > 0:
             raise ConfigError(f"--{name} {value}: a cap must be more than 0.", key=f"budget.{name}", value=value)
-    caps = Caps(**given) if any(v is not None for v in given.values()) else None
-    with _watch(args) as observer:
-        result = runs.resume(folder, caps=caps, observers=(observer,))
-    return _finish(result, args)
+    return Caps(**given) if any(v is not None for v in given.values()) else None
 
 
 def finalize(args: argparse.Namespace) -> int:
@@ -90,7 +103,7 @@ def finalize(args: argparse.Namespace) -> int:
 
     folder = run_folder(args.run)
     with _watch(args) as observer:
-        certificate = runs.finalize(folder, observers=(observer,))
+        certificate = runs.finalize(folder, caps=_caps(args, "calls", "tokens", "usd"), observers=(observer,))
     _print_certificate(certificate, args)
     return 0
 

@@ -97,6 +97,14 @@ def _less(whole: Spend, part: Spend) -> Spend:
     )
 
 
+def raise_text(resource: str) -> str:
+    """Return how a cap on model calls is raised, wherever it was met."""
+    return (
+        f"To go on, raise it: 'leadscrew resume RUN --{resource} N' for the whole run, with '--role ROLE' for one model, "
+        f"'leadscrew finalize RUN --{resource} N' in the final test."
+    )
+
+
 def reached(resource: str, cap: float | None) -> BudgetReached:
     """Return the error that stops a run at a cap."""
     return BudgetReached(

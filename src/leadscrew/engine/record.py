@@ -11,6 +11,7 @@ from leadscrew.core.canonical import canonical_json, json_fault
 from leadscrew.core.task import Answer, Instance, Score
 from leadscrew.core.trial import Outcome, Purpose, Trace, Trial
 from leadscrew.engine.commit import Committer
+from leadscrew.engine.meter import raise_text
 from leadscrew.errors import BudgetReached, InfrastructureError
 from leadscrew.ports import BoxReply, BoxTrial, Domain, Event, Executor, Grading, Job, Observer, Scorer, Store
 
@@ -135,8 +136,7 @@ def raise_infra(replies: Sequence[BoxReply]) -> None:
     for reply in failed:
         if reply.cap:
             raise BudgetReached(
-                f"{reply.message}; everything finished is stored. "
-                f"Raise the cap with 'leadscrew resume RUN --{reply.cap} N' to go on.",
+                f"{reply.message} Everything finished is stored. {raise_text(reply.cap)}",
                 resource=reply.cap,
             )
     if failed:
