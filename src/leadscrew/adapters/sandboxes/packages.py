@@ -33,8 +33,8 @@ class Packages:
 def find_packages(environment: ProgramEnvironment, runtime: Runtime, cache: Path | None = None) -> Packages:
     """Find every named package and its libraries; raises `ConfigError` naming the one that is not installed.
 
-    A package named `numpy` brings `numpy/` or `numpy.py` and a folder `numpy.libs` beside it; nothing else, so what it
-    imports in turn must be named too.
+    A package named `numpy` brings `numpy/` or `numpy.py`, a folder `numpy.libs` beside it and the metadata of its name,
+    for packages that ask for their own version; nothing else, so what it imports in turn must be named too.
     """
     if not environment.packages:
         return Packages()
@@ -50,8 +50,9 @@ def find_packages(environment: ProgramEnvironment, runtime: Runtime, cache: Path
                 "Programs could not import it: install it there, or leave it out. Write the import name (`yaml`, not `PyYAML`).",
                 key="environment.packages", value=name,
             )  # fmt: skip
-        for path in (found, os.path.join(os.path.dirname(found), f"{top}.libs")):
-            target = f"/site/{os.path.basename(path)}"
+        beside = os.path.dirname(found)
+        for path in (found, os.path.join(beside, f"{top}.libs"), *_metadata(beside, top)):
+            target = f"/site/{os.path.relpath(path, beside)}"
             if os.path.exists(path) and (path, target) not in mounts:
                 mounts.append((path, target))
     extra = _libraries(mounts, runtime, cache)
@@ -77,6 +78,18 @@ def _entries(folder: str, name: str) -> list[str]:
         for file in sorted(os.listdir(folder))
         if file == f"{name}.py" or (file.startswith(f"{name}.") and file.endswith(".so"))
     ]
+
+
+def _metadata(folder: str, name: str) -> list[str]:
+    # Not the whole folder: other files in it tell where on the host things come from.
+    ends = ("METADATA", "entry_points.txt")
+    plain = name.lower().replace("_", "-")
+    found = [
+        info
+        for info in sorted(os.listdir(folder))
+        if info.endswith(".dist-info") and info.split("-")[0].lower().replace("_", "-") == plain
+    ]
+    return [path for info in found for end in ends if os.path.exists(path := os.path.join(folder, info, end))]
 
 
 def _libraries(mounts: Sequence[tuple[str, str]], runtime: Runtime, cache: Path | None) -> tuple[tuple[str, str], ...]:
