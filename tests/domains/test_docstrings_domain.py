@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from leadscrew.domains.docstrings import Docstrings, build
+from leadscrew.domains.templates import CLASSIFIERS, SOLVERS, solvers
 from leadscrew.errors import DomainError
 from leadscrew.ports import Domain
 from leadscrew.testing.domain import DomainConformance
@@ -40,6 +41,19 @@ def test_the_labels_option_and_the_shares(cache: str) -> None:
     for split in build.SPLITS:
         assert len({i.expected for i in domain.instances(split)}) == LABELS
     assert sizes["val"] < sizes["train"] < sizes["test"]
+
+
+def test_programs_that_ask_a_model_stand_beside_those_that_do_not(cache: str) -> None:
+    """The rows are the same with and without: only the founding programs differ."""
+    plain = Docstrings(seed=3, labels=LABELS, cache=cache)
+    asking = Docstrings(seed=3, labels=LABELS, cache=cache, solver="llm")
+    assert list(plain.baselines()) == list(CLASSIFIERS)
+    assert plain.seed() == plain.baselines()["words_1nn"]
+    assert list(asking.baselines()) == [*SOLVERS, *CLASSIFIERS]
+    assert asking.seed() == asking.baselines()["no_memory"] == solvers()["no_memory"]
+    for split in build.SPLITS:
+        assert asking.instances(split) == plain.instances(split)
+    assert asking.scorer_digest() == plain.scorer_digest()
 
 
 def test_texts_are_masked_folded_and_cut(cache: str) -> None:
@@ -87,6 +101,7 @@ def test_altered_rows_are_refused_and_a_broken_set_is_built_anew(cache: str, tmp
         ({"limit": {"tset": 3}}, "did you mean 'test'"),
         ({"limit": 0}, "at least 1"),
         ({"mode": "ofline"}, "did you mean 'offline'"),
+        ({"solver": "local/smollm2"}, "'solver'.*write one of none, llm"),
         ({"seed": "7"}, "'seed'"),
     ],
 )

@@ -10,7 +10,7 @@ from leadscrew.core.canonical import digest_of
 from leadscrew.core.program import Program
 from leadscrew.core.task import Answer, Instance, Interface, Limits, Objective, Score
 from leadscrew.domains.options import choice
-from leadscrew.domains.templates import classifiers
+from leadscrew.domains.templates import classifiers, solvers
 from leadscrew.ports import BadAnswer, BoxReply, Domain
 
 MAX_LABEL_CHARS = 4000
@@ -22,9 +22,13 @@ class Classification(Domain):
     objectives = (Objective("accuracy", "max", floor=0.0, ceiling=1.0),)
     limits = Limits(cpu_s=5.0, wall_s=20.0, load_s=60.0, memory_mb=1024)
 
-    def __init__(self, *, mode: str = "offline") -> None:
-        """Set how learners see train: all labelled items at once (`offline`) or one after the other (`online`)."""
+    def __init__(self, *, mode: str = "offline", solver: str = "none") -> None:
+        """Set how learners see train, and whether programs that ask a model (`llm`) are among the baselines.
+
+        Train comes with all labelled items at once (`offline`) or one after the other (`online`).
+        """
         mode = choice(self.name, "mode", mode, ("offline", "online"))
+        self.solver = choice(self.name, "solver", solver, ("none", "llm"))
         self.interface = Interface("predict", mode=cast(Literal["offline", "online"], mode))
 
     def score(self, instance: Instance, answer: Answer, graded: Sequence[BoxReply] = ()) -> Score:
@@ -38,12 +42,15 @@ class Classification(Domain):
         return bool(given == expected)
 
     def seed(self) -> Program:
-        """Return nearest neighbour by words."""
+        """Return nearest neighbour by words; with a solver model, the program that only asks it."""
         return next(iter(self.baselines().values()))
 
     def baselines(self) -> Mapping[str, Program]:
-        """Return majority, nearest neighbours, nearest centre and naive Bayes: all without a model."""
-        return classifiers()
+        """Return majority, nearest neighbours, nearest centre and naive Bayes, which need no model.
+
+        With a solver model `no_memory` and `fewshot_all` come before them: what a model adds shows beside what needs none.
+        """
+        return {**(solvers() if self.solver == "llm" else {}), **classifiers()}
 
     def scorer_digest(self) -> str:
         """Return a digest of everything that decides over right and wrong."""

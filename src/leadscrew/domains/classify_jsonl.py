@@ -42,7 +42,8 @@ class ClassifyJsonl(Classification):
     tells aromatic from aliphatic atoms).
 
     Inputs of test that stand in train or val are refused unless `allow_overlap`; other repetitions are told by
-    `hygiene()`. `limit` keeps the first rows of each data set's splits; `mode` is how learners see train.
+    `hygiene()`. `limit` keeps the first rows of each data set's splits; `mode` is how learners see train;
+    `solver = "llm"` puts programs that ask a model among the baselines.
     Raises `DomainError` with file and line for every fault of the data.
     """
 
@@ -58,8 +59,9 @@ class ClassifyJsonl(Classification):
         allow_overlap: bool = False,
         limit: int | Mapping[str, int] | None = None,
         mode: str = "offline",
+        solver: str = "none",
     ) -> None:
-        super().__init__(mode=mode)
+        super().__init__(mode=mode, solver=solver)
         self.path = Path(path).expanduser().absolute()
         self._inputs = (input,) if isinstance(input, str) else tuple(input or ())
         self._expected = expected or ""

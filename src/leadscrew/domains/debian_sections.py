@@ -31,7 +31,8 @@ class DebianSections(Classification):
     """Package description -> section, of the packages in the machine's apt lists; -dev, -doc and -data are dropped.
 
     `per_label` caps the packages drawn per section by the seed (sections with fewer than 15 are left out), `limit` the
-    rows of the splits; `lists` is the folder of apt lists, `mode` how learners see train.
+    rows of the splits; `lists` is the folder of apt lists, `mode` how learners see train, `solver = "llm"` puts programs
+    that ask a model among the baselines.
     Raises `DomainError` with the remedy when there are no lists.
 
     Descriptions are read where they lie and never redistributed: each has the terms of its package.
@@ -48,8 +49,9 @@ class DebianSections(Classification):
         limit: int | dict[str, int] | None = None,
         lists: str = LISTS,
         mode: str = "offline",
+        solver: str = "none",
     ) -> None:
-        super().__init__(mode=mode)
+        super().__init__(mode=mode, solver=solver)
         self._seed = whole(self.name, "seed", seed, 0)
         self._per_label = whole(self.name, "per_label", per_label, MIN_PER_LABEL)
         self._limit = sizes(self.name, "limit", limit)

@@ -28,3 +28,12 @@ CLASSIFIERS = ("words_1nn", "majority", "words_5nn", "chars_1nn", "chars_5nn", "
 def classifiers() -> dict[str, Program]:
     """Return the classifiers by name, the one to start from first."""
     return {name: template(f"classifiers/{name}") for name in CLASSIFIERS}
+
+
+SOLVERS = ("no_memory", "fewshot_all")
+"""Text classifiers that ask a model. The first is the one to start from."""
+
+
+def solvers() -> dict[str, Program]:
+    """Return the classifiers that ask a model by name, the one to start from first."""
+    return {name: template(f"solvers/{name}") for name in SOLVERS}

@@ -34,8 +34,9 @@ class Docstrings(Classification):
     out: documentation that is also compiled into the interpreter (`os`, `codecs`, ...) or repeated by usage texts.
 
     `labels` restricts the task to that many modules, `limit` the rows (a number, or a table by split), `mode` is how
-    learners see train, `cache` replaces the folder where built sets are kept. The set is built once, in a process of
-    its own, in about 3 s; its test rows are a separate file that only `instances("test")` reads.
+    learners see train, `solver = "llm"` puts programs that ask a model among the baselines, `cache` replaces the folder
+    where built sets are kept. The set is built once, in a process of its own, in about 3 s; its test rows are a separate
+    file that only `instances("test")` reads.
     Raises `DomainError` for wrong options or when the interpreter ships no sources.
     """
 
@@ -49,9 +50,10 @@ class Docstrings(Classification):
         labels: int | None = None,
         limit: int | Mapping[str, int] | None = None,
         mode: str = "offline",
+        solver: str = "none",
         cache: str = "",
     ) -> None:
-        super().__init__(mode=mode)
+        super().__init__(mode=mode, solver=solver)
         seed = whole(self.name, "seed", seed, 0)
         if labels is not None:
             labels = whole(self.name, "labels", labels, 2)
