@@ -51,7 +51,7 @@ class Forwarder:
         self.path = path
         self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         self._listener.bind(("127.0.0.1", 0))
-        self._listener.listen(MAX_PAIRS)
+        self._listener.listen(4 * MAX_PAIRS)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._epoll = select.epoll()
@@ -219,14 +219,17 @@ def main(words: Sequence[str]) -> NoReturn:
     if len(words) < 3 or words[1] != "--":
         os.write(2, b"usage: python leadscrew_forward.py SOCKET -- CMD ...\n")
         os._exit(2)
+    passed_on = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
     os.environ.update(environment(start(words[0]), words[0]))
     try:
-        pid = os.posix_spawnp(words[2], tuple(words[2:]), os.environ, setsigdef=(signal.SIGPIPE,))
+        pid = os.posix_spawnp(words[2], tuple(words[2:]), os.environ, setsigmask=(), setsigdef=(signal.SIGPIPE,))
     except OSError as error:
         os.write(2, f"{words[2]}: {error.strerror}\n".encode())
         os._exit(127)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in passed_on:
         signal.signal(number, lambda received, _: os.kill(pid, received))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     os._exit(code if code >= 0 else 128 - code)
 
