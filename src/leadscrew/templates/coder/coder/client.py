@@ -24,7 +24,7 @@ DELAYS = (1.0, 4.0)
 LONGEST_WAIT = 30.0
 MOST_BYTES = 32_000_000
 SPENT = ("allowance", "exhausted", "budget", "cap_reached", "insufficient_quota", "billing")
-"""Words in the kind of an error that say that nothing is left to spend."""
+"""Words in the kind of an error that say that nothing is left to spend; `allowance` says so in its text too."""
 
 
 class _Unix(http.client.HTTPConnection):
@@ -183,4 +183,6 @@ def _trouble(status: int, answer: bytes) -> tuple[str, bool]:
             text = str(error)
     except (ValueError, AttributeError):  # an error page: its beginning says enough
         text = text[:300]
-    return f"HTTP {status} {kinds.strip()}: {text[:1000]}".replace(" :", ":"), any(word in kinds for word in SPENT)
+    spent = any(word in kinds for word in SPENT) or "the allowance of" in text
+    kind = f" {kinds.strip()}" if kinds.strip() else ""
+    return f"HTTP {status}{kind}: {text[:1000]}", spent

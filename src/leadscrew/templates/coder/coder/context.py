@@ -91,9 +91,9 @@ def _shorten_words(turn: Turn) -> Turn:
     )
     # With tags, the text repeats the calls: the prose before them is kept.
     text = _brief(turn.text.split("<call", 1)[0] if calls else turn.text)
-    if calls == turn.calls and len(turn.text) <= LONG:
+    if calls == turn.calls and len(turn.text) <= LONG and not turn.thinking:
         return turn
-    return replace(turn, calls=calls, text=str(text), shortened=True)
+    return replace(turn, calls=calls, text=str(text), thinking=(), shortened=True)
 
 
 def _brief(value: object) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from coder.native import call_of
@@ -52,11 +53,13 @@ def _openai_body(model: str, system: str, turns: list[Turn], tools: list[dict[st
         if turn.role == "results":
             messages += [{"role": "tool", "tool_call_id": r.id, "content": r.text} for r in turn.results]
         elif turn.role == "assistant" and turn.calls and tools:
-            calls = [
+            thought = {name: value for fields in turn.thinking for name, value in fields.items()}
+            messages.append({"role": "assistant", "content": turn.text or None, **thought})
+            messages[-1]["tool_calls"] = [
                 {"id": c.id, "type": "function", "function": {"name": _name(c.tool), "arguments": as_json(c.arguments)}}
+                | dict(c.extra)
                 for c in turn.calls
             ]
-            messages.append({"role": "assistant", "content": turn.text or None, "tool_calls": calls})
         else:
             messages.append({"role": turn.role, "content": turn.text})
     request: dict[str, Any] = {"model": model, "messages": messages, "max_tokens": most}
@@ -75,17 +78,20 @@ def _openai_body(model: str, system: str, turns: list[Turn], tools: list[dict[st
 def _openai_reply(found: Mapping[str, Any]) -> Reply:
     choice = found["choices"][0]
     message = choice["message"]
-    calls = tuple(
-        call_of(str(call["function"]["name"]), call["function"].get("arguments", ""))
-        for call in message.get("tool_calls") or ()
-    )
+    calls = []
+    for given in message.get("tool_calls") or ():
+        call = call_of(str(given["function"]["name"]), given["function"].get("arguments", ""))
+        extra = {"extra_content": given["extra_content"]} if given.get("extra_content") else {}
+        calls.append(replace(call, extra=extra))
     text = _text(message.get("content"))
+    thought = ({"reasoning_content": message["reasoning_content"]},) if message.get("reasoning_content") else ()
     reason = choice.get("finish_reason")
     stop = {"length": "length", "content_filter": "declined"}.get(reason, "calls" if calls else "end")
     if message.get("refusal") and not text and not calls:
         stop = "declined"
     usage = found.get("usage") or {}
-    return Reply(text, calls, stop, Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))))
+    counts = Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")))
+    return Reply(text, tuple(calls), stop, counts, thought)
 
 
 def _anthropic_body(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -10,13 +11,14 @@ from typing import Any, TextIO
 
 
 class Events:
-    """Writes events to a file and a stream. A reader that went away does not stop the session; the file does not."""
+    """Writes events to a file and a stream. One that takes no more (a reader that left, a full disk) is said once on
+    standard error, and does not stop the session.
+    """
 
     def __init__(self, path: str, stream: TextIO | None = None) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the session
-        self._stream = stream if stream is not None else sys.stdout
-        self._listening = True
+        self._targets = [self._file, stream if stream is not None else sys.stdout]
         self._number = 0
 
     def write(self, kind: str, **values: Any) -> None:
@@ -24,15 +26,15 @@ class Events:
         event = {"type": kind, "n": self._number, "time": round(time.time(), 3), **values}
         self._number += 1
         line = json.dumps(event, ensure_ascii=True, default=str) + "\n"
-        self._file.write(line)
-        self._file.flush()
-        if self._listening:
+        for target in list(self._targets):
             try:
-                self._stream.write(line)
-                self._stream.flush()
-            except OSError:
-                self._listening = False
+                target.write(line)
+                target.flush()
+            except OSError as error:
+                self._targets.remove(target)
+                print(f"no more events to {getattr(target, 'name', 'a stream')}: {error}", file=sys.stderr)
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # what a full disk did not take
+            self._file.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,4 +52,8 @@ def call_of(name: str, arguments: Any) -> Call:
     if not isinstance(arguments, Mapping):
         given = type(arguments).__name__
         return Call("", name, {"malformed": str(arguments)[:200]}, f"the arguments must be a JSON object, not {given}")
+    if re.search("[\ud800-\udfff]", as_json(arguments)):
+        return Call(
+            "", name, {}, "the arguments hold half a character (a lone surrogate), which nothing can be done with"
+        )
     return Call("", name, dict(arguments))

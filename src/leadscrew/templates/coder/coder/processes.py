@@ -26,6 +26,8 @@ def started_by(shell: int, mark: str) -> set[int]:
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
                 fields = file.read().rpartition(b")")[2].split()
+            if fields[0] in (b"Z", b"X"):  # dead, and only waiting to be taken away
+                continue
             parents[pid] = int(fields[1])
             if int(fields[3]) == shell:
                 found.add(pid)

@@ -36,7 +36,7 @@ def grep(
     try:
         with _limit(SECONDS):
             scan.run(root)
-    except TimeoutError:
+    except _TooLong:
         note = f"; stopped after {SECONDS} s, narrow the pattern or the folder"
     if len(scan.found) >= MATCHES:
         note += f"; stopped after {MATCHES} matches, narrow the pattern or the folder"
@@ -44,6 +44,10 @@ def grep(
     return "\n".join(
         scan.found[:MATCHES]
     ), f"{len(scan.found)} matching lines in {scan.files} files searched{binary}{note}"
+
+
+class _TooLong(Exception):
+    """The search took too long."""
 
 
 class _Scan:
@@ -148,13 +152,13 @@ def _window(text: str, at: int) -> str:
 
 @contextlib.contextmanager
 def _limit(seconds: float) -> Iterator[None]:
-    """Raise `TimeoutError` inside after so long: a regular expression can take for ever. Only the main thread can."""
+    """Raise `_TooLong` inside after so long: a regular expression can take for ever. Only the main thread can."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(*_: object) -> None:
-        raise TimeoutError
+        raise _TooLong
 
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)

@@ -25,6 +25,8 @@ from coder import processes
 
 KEEP = 200_000
 """Bytes of output kept at each end of a command's output."""
+GRACE = 0.6
+"""Seconds that a shell gets to come back to its prompt before it is killed itself."""
 _numbers = itertools.count(1)
 
 
@@ -127,8 +129,11 @@ class Bash:
         """Hand a command over; its end is told by `answer`."""
         self._asked += 1
         out, ends = self._out_end, self._ends_end
-        run = f"eval -- {shlex.quote(command)} </dev/null >&{out} 2>&1 {out}>&- {ends}>&-; " if command else ""
-        line = f'{run}printf \'%s %s %s\\0\' {self._asked} "$?" "$PWD" >&{ends}\n'
+        run = (
+            f"\\builtin eval -- {shlex.quote(command)} </dev/null >&{out} 2>&1 {out}>&- {ends}>&-; " if command else ""
+        )
+        report = f'\\builtin printf \'%s %s %s\\0\' {self._asked} "$?" "$PWD" >&{ends}'
+        line = f"{run}{report}\n"
         data = line.encode("utf-8", "surrogateescape")
         with contextlib.suppress(BrokenPipeError):
             assert self.process.stdin is not None
@@ -158,30 +163,33 @@ class Bash:
         return not select.select([self._dead], [], [], 0)[0]
 
     def interrupt(self, before: set[int]) -> tuple[int, str] | None:
-        """Stop the running command and all processes that are not in `before`; return as `answer` does.
+        """Stop the running command and all processes that are not in `before`; return as `answer` does, None if bash went.
 
-        First as a terminal would, so that the shell comes back to its prompt; then harder.
+        As a terminal would: bash gives up what it is doing only if what it waits for ends by the interrupt too. They are
+        held still meanwhile, so that none of them ends for another reason, such as the end of its neighbour in a pipe.
         """
-        answer = None
         pid = self.process.pid
-        for number in (signal.SIGINT, *[signal.SIGKILL] * 4):
-            processes.send({pid}, signal.SIGINT)
-            processes.send(processes.started_by(pid, self.mark) - before, number)
-            self.ask("")
-            answer = self.answer(0.1)
-            if answer or not self.alive:
-                break
+        new = processes.started_by(pid, self.mark) - before
+        processes.send(new, signal.SIGSTOP)
+        processes.send({pid}, signal.SIGINT)
+        processes.send(new, signal.SIGINT)
+        processes.send(new, signal.SIGCONT)
+        self.ask("")
+        answer = self.answer(GRACE)
+        if answer is None:
+            self.process.kill()
         processes.send(processes.started_by(pid, self.mark) - before, signal.SIGKILL)
         return answer
 
-    def end(self, *, jobs: bool) -> None:
-        """End bash, and with `jobs` everything it ever started."""
-        if jobs:
-            processes.send(processes.started_by(self.process.pid, self.mark), signal.SIGKILL)
+    def end(self) -> None:
+        """End bash and everything it ever started."""
         self.process.kill()
         self.process.wait()
-        if jobs:
-            processes.send(processes.started_by(self.process.pid, self.mark), signal.SIGKILL)
+        for _ in range(20):  # again while something was just being started
+            left = processes.started_by(self.process.pid, self.mark)
+            if not left:
+                break
+            processes.send(left, signal.SIGKILL)
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
@@ -209,6 +217,10 @@ class Shell:
             raise ValueError("the command holds a NUL character, which no shell can be given")
         if not command.strip():
             raise ValueError("the command is empty")
+        try:
+            command.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise ValueError("the command holds half a character (a lone surrogate)") from None
         bash = self._bash()
         before = processes.all_pids()
         earlier = bash.take_output()
@@ -231,7 +243,7 @@ class Shell:
             note = "the shell goes on with its folder and variables"
         else:
             self._renew()
-            note = f"the shell too: a new one was started in {self.folder}, variables, functions and jobs are gone"
+            note = f"the shell too: a new one was started in {self.folder}, variables and functions are gone"
         note = f"killed after {seconds:g} s with everything it had started; {note}"
         return Outcome(None, output, note, earlier)
 
@@ -243,10 +255,8 @@ class Shell:
     def _renew(self) -> None:
         """Start another bash where the last one was, or where the first one was if that folder has gone.
 
-        Background jobs of one that ended by itself go on. One that did not obey goes with all it had.
+        Earlier background jobs go on.
         """
-        if self._bashes[-1].alive:
-            self._bashes.pop().end(jobs=True)
         if not os.path.isdir(self.folder):
             self.folder = self._home
         self._bashes.append(Bash(self.folder))
@@ -254,5 +264,5 @@ class Shell:
     def close(self) -> None:
         """End the shell and everything that was ever started from it."""
         for bash in self._bashes:
-            bash.end(jobs=True)
+            bash.end()
         self._bashes.clear()

@@ -24,7 +24,7 @@ from coder.tools import BY_NAME, TOOLS, Tool, example_of
 _OPEN = re.compile(r"""^[ \t]*<call\s+tool\s*=\s*["']?([^"'>\n]*)["']?\s*>""", re.MULTILINE)
 _CLOSE = re.compile(r"\s*</call>")
 _ARG = re.compile(r"""\s*<arg\s+name\s*=\s*["']?([^"'>\s]*)["']?(?:\s+end\s*=\s*["']([^"'\n]+)["'])?\s*>""")
-_END = re.compile(r"</arg>(?=\s*(?:<arg\s+name\b|</call>|\Z))")
+_END = re.compile(r"</arg>(?=(?:[ \t]*\r?\n\s*)?(?:<arg\s+name\b|</call>|\Z))")
 _LEFTOVER = re.compile(r"""^[ \t]*</?(?:call|arg)\b""", re.MULTILINE)
 EXACT = ("text", "old", "new", "command", "pattern", "summary")
 """Arguments whose white space counts."""

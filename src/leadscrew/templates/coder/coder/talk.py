@@ -9,12 +9,16 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Call:
-    """One tool call of the model. `problem` says why it cannot be run as it stands; then `arguments` may be empty."""
+    """One tool call of the model. `problem` says why it cannot be run as it stands; then `arguments` may be empty.
+
+    `extra` is what the OpenAI dialect of some providers wants back with the call (a signature).
+    """
 
     id: str
     tool: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -31,8 +35,9 @@ class Result:
 class Turn:
     """One turn: the user's text, the model's text and calls, or the results of calls.
 
-    `thinking` holds blocks that the Anthropic dialect wants back unchanged. `shortened` says that the text as the model
-    wrote it no longer counts; it is written anew from its parts.
+    `thinking` is what a model thought before it called, which its side may want back unchanged: blocks in the Anthropic
+    dialect, fields of the message in the OpenAI one. `shortened` says that the text as the model wrote it no longer
+    counts; it is written anew from its parts.
     """
 
     role: Literal["user", "assistant", "results"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from coder import reader, search
 from coder.editor import Editor
-from coder.fence import cut, fenced
+from coder.fence import cut, fenced, visible
 from coder.files import FileProblem, Places
 from coder.shell import Shell
 
@@ -182,9 +182,10 @@ class Toolbox:
 
     def text(self, title: str, answer: Answer) -> str:
         """Return an answer as the model reads it: the data fenced and of bounded length, our note below it."""
+        note = " ".join(visible(answer.note).split())
         if not answer.data:
-            return f"[{title}: {answer.note}]"
-        return f"{fenced(title, cut(answer.data, self._chars))}\n[{answer.note}]"
+            return f"[{title}: {note}]"
+        return f"{fenced(title, cut(answer.data, self._chars))}\n[{note}]"
 
     def _run_shell(self, arguments: Mapping[str, Any], seconds_left: float) -> Answer:
         wanted = arguments.get("timeout", self._seconds)
