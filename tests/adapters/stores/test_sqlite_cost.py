@@ -6,6 +6,8 @@ import random
 import tracemalloc
 import zlib
 from array import array
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from leadscrew.core.proposal import Candidate, Claim, Edge, Edit, Judgement, Pro
 from leadscrew.core.task import Aggregate
 from leadscrew.core.trial import Evaluation, Outcome, Purpose, Trace, Trial
 from leadscrew.ports import StoredPlan
+from leadscrew.testing.samples import sample_call, sample_reply
 
 
 class Growing:
@@ -69,17 +72,17 @@ class Growing:
         self.number += 1
 
 
-def steps(growing: Growing, count: int) -> int:
-    """The instructions of SQLite's machine that `count` more candidates take, in tens."""
+def steps(store: SQLiteStore, work: Callable[[], None]) -> int:
+    """The instructions of SQLite's machine that a piece of work takes, in tens."""
     ticks = [0]
 
     def tick() -> int:
         ticks[0] += 1
         return 0
 
-    growing.store._db._db.set_progress_handler(tick, 10)
-    growing.grow(count)
-    growing.store._db._db.set_progress_handler(None, 10)
+    store._db._db.set_progress_handler(tick, 10)
+    work()
+    store._db._db.set_progress_handler(None, 10)
     return ticks[0]
 
 
@@ -87,9 +90,9 @@ def test_the_work_per_candidate_is_flat(tmp_path: Path) -> None:
     with SQLiteStore.create(tmp_path, config={}, seed=1) as store:
         growing = Growing(store)
         growing.grow(20)
-        early = steps(growing, 100)
+        early = steps(store, lambda: growing.grow(100))
         growing.grow(1500)
-        late = steps(growing, 100)
+        late = steps(store, lambda: growing.grow(100))
         assert early > 100
         assert late < 1.05 * early
 
@@ -102,6 +105,35 @@ def test_the_space_per_candidate_is_small(tmp_path: Path, count: int) -> None:
     allocated = sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*"))
     assert allocated / count <= 4096 + 2 * growing.compressed / count
     assert len(list(tmp_path.rglob("*"))) < 8, "no files per candidate"
+
+
+def test_a_call_costs_the_same_however_many_were_equal(tmp_path: Path) -> None:
+    """A popular prompt is found as fast as a rare one, and is stored once, as is the answer that all share."""
+    question = "what is asked again and again " * 100
+    with SQLiteStore.create(tmp_path, config={}, seed=1) as store:
+
+        def call(number: int) -> None:
+            asked = replace(sample_call(1), scope=digest_of(["trial", number]), body={"prompt": question})
+            assert store.find_reply(asked.scope, asked.request, 0) is None
+            shared = store.find_shared(asked.share, asked.request, 0)
+            assert (shared is not None) == bool(number)
+            source = "cache" if shared else "upstream"
+            store.add_reply(store.add_call(asked), replace(sample_reply("an answer " * 100), source=source))
+            store.commit()
+            store.spend()
+
+        def calls(first: int, end: int) -> None:
+            for number in range(first, end):
+                call(number)
+
+        calls(0, 100)
+        early = steps(store, lambda: calls(100, 200))
+        calls(200, 2000)
+        late = steps(store, lambda: calls(2000, 2100))
+        assert early > 100
+        assert late < 1.1 * early
+        assert store._db.one("SELECT count(*) FROM blob")[0] == 2
+        assert sum(1 for _ in store.calls()) == 2100
 
 
 def test_reading_everything_holds_one_thing_at_a_time(tmp_path: Path) -> None:
