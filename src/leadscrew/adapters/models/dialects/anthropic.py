@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leadscrew.adapters.models.dialects import anthropic_request, anthropic_stream, sse
-from leadscrew.adapters.models.dialects.form import counted, error_text, joined, kind_of, pinned_name
+from leadscrew.adapters.models.dialects.form import count_of, counted, error_text, joined, kind_of, pinned_name
 from leadscrew.core.call import Pin
 
 _ERRORS = {
@@ -42,7 +42,7 @@ class AnthropicDialect:
         if pin.temperature is not None:
             out["temperature"] = pin.temperature
         out.update(pin.extra)
-        out["max_tokens"] = min(out.get("max_tokens", pin.max_tokens), pin.max_tokens)
+        out["max_tokens"] = min(count_of(out.get("max_tokens", pin.max_tokens), "max_tokens"), pin.max_tokens)
         thinking = out.get("thinking")
         if isinstance(thinking, Mapping) and thinking.get("type") == "enabled" and "thinking" not in pin.extra:
             room = min(thinking["budget_tokens"], out["max_tokens"] - 1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leadscrew.adapters.models.dialects import openai_request, openai_stream, sse
-from leadscrew.adapters.models.dialects.form import counted, error_text, joined, kind_of, pinned_name
+from leadscrew.adapters.models.dialects.form import count_of, counted, error_text, joined, kind_of, pinned_name
 from leadscrew.core.call import Pin
 
 _ERRORS = {
@@ -42,7 +42,7 @@ class OpenAIDialect:
         asked = [out.pop(field) for field in ("max_tokens", "max_completion_tokens") if field in out]
         if pin.temperature is not None:
             out["temperature"] = pin.temperature
-        limits = {k: v for k, v in pin.extra.items() if k in ("max_tokens", "max_completion_tokens")}
+        limits = {k: count_of(v, k) for k, v in pin.extra.items() if k in ("max_tokens", "max_completion_tokens")}
         own = pin.model.startswith("openai/") or "max_completion_tokens" in limits
         out.update((key, value) for key, value in pin.extra.items() if key not in limits)
         # A pinned limit goes before the program's, and neither goes beyond the pin's own bound.

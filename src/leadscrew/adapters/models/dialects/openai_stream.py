@@ -58,7 +58,7 @@ def _deltas(choice: Mapping[str, Any], chunk: Any) -> Iterator[bytes]:
 class OpenAIGatherer:
     """Puts chunks together; see `Gatherer`.
 
-    >>> g = OPENAI_GATHERER = OpenAIGatherer()
+    >>> g = OpenAIGatherer()
     >>> g.feed(b'data: {"choices":[{"index":0,"delta":{"content":"fo"}}]}\\n\\n')
     >>> g.feed(b'data: {"choices":[{"index":0,"delta":{"content":"ur"},"finish_reason":"stop"}]}\\n\\n')
     >>> g.ended, g.reply()["choices"][0]["message"]["content"]
@@ -130,7 +130,9 @@ class _Choice:
             if key == "logprobs" and isinstance(value, Mapping):
                 for name, entries in value.items():
                     if isinstance(entries, list):
-                        self._logprobs[name] = [*(self._logprobs.get(name) or []), *entries]
+                        if self._logprobs.get(name) is None:
+                            self._logprobs[name] = []
+                        self._logprobs[name] += entries
                     else:
                         self._logprobs.setdefault(name, entries)
             elif key not in ("index", "delta") and (value is not None or key not in self._fields):

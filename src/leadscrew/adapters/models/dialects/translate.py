@@ -367,12 +367,13 @@ def _reply_to_anthropic(reply: Mapping[str, Any]) -> dict[str, Any]:
         "stop_sequence": None,
     }
     usage = reply.get("usage")
-    if isinstance(usage, Mapping):
-        details = usage.get("prompt_tokens_details")
-        cached = (details.get("cached_tokens") if isinstance(details, Mapping) else 0) or 0
-        figures = {"input_tokens": max(0, (usage.get("prompt_tokens") or 0) - cached)}
-        figures["output_tokens"] = usage.get("completion_tokens") or 0
-        out["usage"] = {**figures, **({"cache_read_input_tokens": cached} if cached else {})}
+    usage = usage if isinstance(usage, Mapping) else {}
+    details = usage.get("prompt_tokens_details")
+    cached = (details.get("cached_tokens") if isinstance(details, Mapping) else 0) or 0
+    # The official client insists on figures. These zeros are only shown; what is metered is read before translation.
+    figures = {"input_tokens": max(0, (usage.get("prompt_tokens") or 0) - cached)}
+    figures["output_tokens"] = usage.get("completion_tokens") or 0
+    out["usage"] = {**figures, **({"cache_read_input_tokens": cached} if cached else {})}
     return out
 
 
