@@ -35,7 +35,7 @@ class Student:
 """
 
 
-def asking(source: str, inputs: Any = (1, 2), **more: Any) -> Job:
+def asking(source: str | dict[str, str], inputs: Any = (1, 2), **more: Any) -> Job:
     """Return a job whose programs have access to a model; each trial has an instance and a repeat of its own."""
     made = job(source, inputs, **{"access": ACCESS, **more})
     trials = tuple(replace(t, instance=f"val:{t.key}", repeat=n) for n, t in enumerate(made.trials))
