@@ -93,17 +93,18 @@ class Store(Protocol):
         """Record what became of a call, once."""
 
     def find_reply(self, scope: str, request: str, occurrence: int) -> CallReply | None:
-        """Return the ok reply recorded for this very call, the first if there are several."""
+        """Return the ok reply recorded for this very call, that of the first call if there are several."""
 
     def find_shared(self, share: str, request: str, occurrence: int) -> CallReply | None:
-        """Return an ok reply that an equal call with the same `share` got, the first if there are several."""
+        """Return an ok reply that an equal call with the same `share` got, that of the first call if there are several.
+        An empty `share` finds nothing."""
 
     def calls(self, scope: str | None = None) -> Iterable[tuple[int, Call, CallReply | None]]:
         """Yield calls in order with their replies; None for one that was in flight when the process died."""
 
     def call_spend(self) -> Mapping[tuple[str, int], Spend]:
-        """Return what calls have cost by role and plan. One without a reply counts as one call of its whole bound, at an
-        unknown price."""
+        """Return what calls have cost by role and plan, as `Call.cost` says: one without a reply counts as one call of its
+        whole bound, and its money is unknown where its price is."""
 
     def add_event(self, kind: str, data: Mapping[str, Any]) -> None: ...
     def plans(self) -> Iterable[StoredPlan]: ...
