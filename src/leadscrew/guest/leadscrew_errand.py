@@ -263,15 +263,8 @@ def _addresses(socket_path: str) -> dict[str, str]:
         from leadscrew.guest import leadscrew_forward
     else:
         import leadscrew_forward
-    port = leadscrew_forward.start(socket_path)
-    base = f"http://127.0.0.1:{port}"
-    # The clients of both dialects insist on some key; the real one never comes near a box.
-    return {
-        "OPENAI_BASE_URL": f"{base}/v1",
-        "OPENAI_API_KEY": "none-needed",
-        "ANTHROPIC_BASE_URL": base,
-        "ANTHROPIC_API_KEY": "none-needed",
-    }
+    found: dict[str, str] = leadscrew_forward.environment(leadscrew_forward.start(socket_path), socket_path)
+    return found
 
 
 def gather(folder: str, limit: int, most: int) -> tuple[list[Json], list[str]]:

@@ -212,7 +212,7 @@ async def test_without_a_sandbox_paths_are_where_they_really_are(tmp_path: Path)
     try:
         errand = Errand(
             ("sh", "-c", "cat /bench/prompt.json > /work/copy && cat /work/task.json && ls /bench/history && exec cat"),
-            work=Program.of({"task.json": '{"file": "/work/copy", "not": "/my/work/x"}'}),
+            work=Program.of({"task.json": '{"file": "/work/copy", "not": "/my/work/x"}\n'}),
             limits=LIMITS,
         )
         result = await made.bench().errand(errand)

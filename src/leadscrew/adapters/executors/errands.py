@@ -17,12 +17,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from leadscrew.adapters.executors.boxes import ENDPOINT, START_S, clear_leftovers, write_program
+from leadscrew.adapters.executors.boxes import ENDPOINT, START_S
 from leadscrew.core.budget import Spend
 from leadscrew.core.program import File, Program, check_path, is_noise
 from leadscrew.core.task import ProgramEnvironment
 from leadscrew.core.trial import Outcome
 from leadscrew.engine.bench import RunBench
+from leadscrew.engine.folders import write_folder
 from leadscrew.engine.history import History
 from leadscrew.engine.meter import reached
 from leadscrew.errors import InfrastructureError, ProgramError
@@ -79,7 +80,6 @@ class ErrandRunner:
     async def __call__(self, errand: Errand, bench: RunBench) -> ErrandResult:
         """Run an errand. Raises `InfrastructureError` if the box or the model behind it fails, `BudgetReached` at a cap."""
         if self._isolated is None:
-            clear_leftovers(self._root)
             self._isolated = (await asyncio.to_thread(self._sandbox.probe)).isolated
         # The folder tells the engine's process, so that one which was killed leaves nothing behind for good.
         folder = self._root.resolve() / f"box-{os.getpid()}-e{next(self._names)}"
@@ -95,8 +95,7 @@ class ErrandRunner:
     def _lay_out(self, errand: Errand, bench: RunBench, folder: Path) -> list[Mount]:
         """Write what only this errand sees, and return all mounts of its box."""
         for name, program in (("given", errand.work), ("tools", errand.tools), ("papers", errand.papers)):
-            (folder / name).mkdir()
-            write_program(folder / name, program)
+            write_folder(program, folder / name)
         laid = bench.folder().resolve()
         entries = {entry.name: str(entry) for entry in sorted(laid.iterdir())}
         if PROMPT in entries:
