@@ -67,7 +67,14 @@ class Counting:
     running: int = 0
     most: int = 0
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
     closed: bool = False
+
+    async def together(self, count: int) -> None:
+        """Wait until so many requests are being answered at once."""
+        while self.running < count:
+            self.arrived.clear()
+            await self.arrived.wait()
 
     async def complete(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Answer one request."""
@@ -83,6 +90,7 @@ class Counting:
             return completion(self.answer(request), *self.tokens)
         finally:
             self.running -= 1
+            self.finished.set()
 
     async def close(self) -> None:
         """Take note."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.gateway_world import Counting, World, chat, get, last_text, post, role, visit
+from support.gateway_world import Counting, World, chat, connected, get, last_text, post, role, visit
 
+from leadscrew.adapters.models.doors import MAX_CONNECTIONS
 from leadscrew.core.budget import Caps, Spend
 from leadscrew.errors import InfrastructureError
 from leadscrew.ports import Door, Gateway, Visited
@@ -500,8 +503,7 @@ async def test_a_client_that_goes_away_does_not_stop_its_call(make: Make) -> Non
     await asyncio.wait([flying])
     assert model.hold is not None
     model.hold.set()
-    while not any(reply for _, _, reply in world.store.calls()):
-        await asyncio.sleep(0.001)
+    await model.finished.wait()
     assert (await post(door.path, chat("y"))).status == 200
     visited = await door.leave()
     assert [c["response"] for c in visited.calls] == ["x", "y"]
@@ -547,8 +549,7 @@ async def test_busy_time_is_the_union_of_pending_calls(make: Make) -> None:
     door.enter(visit())
     before = asyncio.get_running_loop().time()
     calls = [asyncio.create_task(post(door.path, chat(f"q{i}"))) for i in range(8)]
-    while model.running < 8:
-        await asyncio.sleep(0.001)
+    await model.together(8)
     assert model.hold is not None
     model.hold.set()
     await asyncio.gather(*calls)
@@ -557,3 +558,77 @@ async def test_busy_time_is_the_union_of_pending_calls(make: Make) -> None:
     rest = door.busy_s
     await asyncio.sleep(0.01)
     assert door.busy_s == rest
+
+
+def raw_request(text: str) -> bytes:
+    """Return a request as bytes on the wire."""
+    body = json.dumps(chat(text)).encode()
+    return b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+
+
+def plugged(path: str) -> socket.socket:
+    """Return a socket that is connected to a door, whether the door has looked or not."""
+    sock = socket.socket(socket.AF_UNIX)
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        sock.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
+    finally:
+        os.close(folder)
+    sock.setblocking(False)
+    return sock
+
+
+async def hung_up(sock: socket.socket) -> bool:
+    """Say whether the door closes a connection without a word."""
+    try:
+        return await asyncio.get_running_loop().sock_recv(sock, 100) == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.mark.parametrize("looked", [False, True])
+async def test_what_was_sent_in_one_visit_is_not_read_in_the_next(make: Make, looked: bool) -> None:
+    model = Counting()
+    world = make(role(model))
+    door = await door_of(world)
+    door.enter(visit("a"))
+    with plugged(door.path) as waiting, plugged(door.path) as idle:
+        if looked:
+            await post(door.path, chat("first"))
+        waiting.send(raw_request("of visit a"))
+        door.enter(visit("b"))
+        assert await hung_up(waiting)
+        with pytest.raises(OSError):
+            while True:
+                idle.send(raw_request("too late"))
+                await asyncio.sleep(0)
+    assert (await post(door.path, chat("of visit b"))).status == 200
+    assert [c["response"] for c in (await door.leave()).calls] == ["of visit b"]
+    assert [last_text(r) for r in model.asked][int(looked) :] == ["of visit b"]
+
+
+async def test_a_client_that_keeps_its_connection_goes_on_in_the_next_visit(make: Make) -> None:
+    world = make(role(Counting()))
+    door = await door_of(world)
+    async with connected(door.path) as session:
+        for name in ("a", "b", "c"):
+            door.enter(visit(name))
+            async with session.post("/v1/chat/completions", json=chat(name)) as response:
+                assert response.status == 200
+                await response.read()
+            assert len((await door.leave()).calls) == 1
+
+
+async def test_a_box_cannot_hold_more_connections_than_it_is_given(make: Make) -> None:
+    world = make(role(Counting()))
+    door = await door_of(world)
+    door.enter(visit())
+    with ExitStack() as stack:
+        socks = []
+        for _ in range(MAX_CONNECTIONS + 8):
+            socks.append(stack.enter_context(plugged(door.path)))
+            if len(socks) % 50 == 0:
+                await asyncio.sleep(0.01)
+        for sock in socks[-8:]:
+            assert await hung_up(sock)
+    assert (await post(door.path, chat("x"))).status == 200

@@ -89,7 +89,7 @@ async def test_a_changed_prompt_fails_loudly_and_says_which_call(make: Make) -> 
     ):
         assert part in str(error)
     assert visited.void == str(error)
-    assert [e.data["message"] for e in again.events][0] == str(error)
+    assert next(e.data["message"] for e in again.events) == str(error)
 
 
 async def test_a_miss_in_an_unknown_scope_names_the_nearest_call_elsewhere(make: Make) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ class UnixDoor:
         self._desk = desk
         self._visit: OpenVisit | None = None
         self._left: set[OpenVisit] = set()
-        self._clerk = Clerk(desk, lambda: self._visit)
+        self._clerk = Clerk(desk)
+        self._answering: set[Any] = set()
+        self._socket: socket.socket | None = None
         self._http: _Server | None = None
         self._server: asyncio.Server | None = None
 
@@ -47,7 +50,7 @@ class UnixDoor:
         """Create the socket and listen."""
         loop = asyncio.get_running_loop()
         self._http = _Server(
-            self._clerk.handle,
+            self._handle,
             request_factory=_request,
             access_log=None,
             logger=_QUIET,
@@ -58,7 +61,9 @@ class UnixDoor:
             max_field_size=MAX_HEADER_BYTES,
             lingering_time=1.0,
         )
-        self._server = await loop.create_server(self._http, sock=bound_socket(Path(self.path)))
+        self._http.now = lambda: self._visit
+        self._socket = bound_socket(Path(self.path))
+        self._server = await loop.create_server(self._http, sock=self._socket)
 
     def enter(self, visit: Visit) -> None:
         """Begin a visit; what is still running from the one before is cut off and settled in the background."""
@@ -94,12 +99,40 @@ class UnixDoor:
         await server.wait_closed()
         self._desk.forget(self)
 
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        http, visit, connection = self._http, self._visit, request.protocol
+        if http is None or http.made.get(connection) is not visit:
+            visit = None
+        self._answering.add(connection)
+        try:
+            return await self._clerk.handle(visit, request)
+        finally:
+            self._answering.discard(connection)
+
     def _end(self) -> OpenVisit | None:
         visit, self._visit = self._visit, None
+        self._hang_up()
         if visit is not None:
             visit.close()
             self._left.add(visit)
         return visit
+
+    def _hang_up(self) -> None:
+        """Let no request that was sent in one visit be read in the next: each visit has connections of its own."""
+        if self._socket is None or self._http is None:
+            return
+        while True:
+            try:
+                waiting, _ = self._socket.accept()
+            except OSError:
+                # Nobody waits any more, or the door is closed.
+                break
+            waiting.close()
+        for connection in self._http.connections:
+            if connection in self._answering:
+                connection.close()
+            else:
+                connection.force_close()
 
 
 def bound_socket(path: Path) -> socket.socket:
@@ -128,10 +161,22 @@ def _remove(path: Path) -> None:
 
 
 class _Server(web.Server):
+    """Remembers in which visit each connection was made."""
+
+    def __init__(self, handler: Any, **more: Any) -> None:
+        super().__init__(handler, **more)
+        self.now: Callable[[], OpenVisit | None] = lambda: None
+        self.made: dict[Any, OpenVisit | None] = {}
+
     def connection_made(self, handler: Any, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        if len(self.connections) > MAX_CONNECTIONS:
+        self.made[handler] = self.now()
+        if len(self.made) > MAX_CONNECTIONS:
             transport.abort()
+
+    def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
+        super().connection_lost(handler, exc)
+        self.made.pop(handler, None)
 
 
 def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:

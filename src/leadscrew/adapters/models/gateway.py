@@ -220,7 +220,7 @@ class ModelGateway:
     def _passable(self, visit: OpenVisit) -> None:
         """Turn a call down that could change nothing any more."""
         if self.fatal is not None:
-            raise self._fault(visit, str(self.fatal))
+            visit.spoil(str(self.fatal))
         if visit.void:
             raise Refusal(503, "unavailable", f"an earlier call of this visit failed: {visit.void}")
 
@@ -241,8 +241,9 @@ class ModelGateway:
         try:
             found = replay.find(asked.call)
         except ReplayMiss as miss:
-            self.fatal = miss
-            self._on_fatal(miss)
+            if self.fatal is None:
+                self.fatal = miss
+                self._on_fatal(miss)
             raise self._fault(asked.visit, str(miss)) from miss
         reply = self._noted(asked.call, replace(found, source="record"))
         if reply.status == "refused":
@@ -263,7 +264,10 @@ class ModelGateway:
         account = self._accounts(asked.call.role, asked.call.plan)
         short = await self._turnstile.enter(account, asked.bound)
         if short is not None:
-            message = f"the cap of {short} is reached: this call may take up to {asked.bound.tokens} tokens."
+            message = (
+                f"the cap of {short} is reached: the next call of the role {asked.call.role!r} may take up to "
+                f"{asked.bound.tokens} tokens, and no more than that is left."
+            )
             asked.visit.spoil(message, short)
             raise Refusal(503, "unavailable", message)
         stake = Stake(self._turnstile, account, asked.bound)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -29,29 +29,30 @@ EPOCH = "1970-01-01T00:00:00Z"
 
 
 class Clerk:
-    """Answers the requests of one door. `visit` tells which visit it is now; None refuses everything."""
+    """Answers the requests of one door."""
 
-    def __init__(self, desk: Desk, visit: Callable[[], OpenVisit | None]) -> None:
+    def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._visit = visit
         self._slots = asyncio.Semaphore(MAX_CALLS)
         self._large = asyncio.Semaphore(LARGE_CALLS)
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request. Nothing of it but method, path and body is looked at."""
+    async def handle(self, visit: OpenVisit | None, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request of a visit; None refuses everything. Only method, path and body have a meaning."""
         client = _dialect_for(request)
         small = request.content_length is not None and request.content_length <= LARGE_BODY
         try:
             async with self._slots, nullcontext() if small or not request.body_exists else self._large:
-                return await self._routed(request, client)
+                return await self._routed(visit, request, client)
         except Refusal as refusal:
             return _error(client, refusal)
         except InfrastructureError as error:
             return _error(client, Refusal(503, "unavailable", str(error)))
+        except Exception as error:
+            message = f"the gateway cannot make anything of this request: {type(error).__name__}: {error}"
+            return _error(client, Refusal(500, "unavailable", message))
 
-    async def _routed(self, request: web.BaseRequest, client: Dialect) -> web.StreamResponse:
-        visit = self._visit()
-        if visit is None:
+    async def _routed(self, visit: OpenVisit | None, request: web.BaseRequest, client: Dialect) -> web.StreamResponse:
+        if visit is None or visit.closed:
             raise Refusal(403, "permission", "no visit is open at this door: calls are for programs while they run.")
         route = (request.method, request.path.removeprefix("/v1"))
         if route == ("GET", "/models"):
