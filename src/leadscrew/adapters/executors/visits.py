@@ -78,20 +78,23 @@ def with_visit(reply: BoxReply, visited: Visited) -> BoxReply:
 
 def _own(logged: Sequence[Mapping[str, Any]], calls: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Leave out of what a program logged what only repeats a call that the gateway has recorded."""
-    known = [_tails(call) for call in calls]
-    out = []
+    known, out = list(calls), []
     for entry in logged:
-        tails = _tails(entry)
-        if tails in known and not entry.keys() - {"prompt", "response"}:
-            known.remove(tails)
-        else:
+        same = next((call for call in known if _repeats(entry, call)), None)
+        if same is None:
             out.append(entry)
+        else:
+            known.remove(same)
     return out
 
 
-def _tails(entry: Mapping[str, Any]) -> tuple[str, str]:
-    # The gateway may show a prompt with its roles, and both sides cut long texts in the middle.
-    return str(entry.get("prompt", "")).strip()[-_TAIL:], str(entry.get("response", "")).strip()[-_TAIL:]
+def _repeats(entry: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
+    # The gateway shows a prompt with its roles, and both sides cut long texts in the middle.
+    if entry.keys() != {"prompt", "response"}:
+        return False
+    response = str(call.get("response", "")).strip()[-_TAIL:]
+    prompt = str(entry["prompt"]).strip()[-_TAIL:]
+    return str(entry["response"]).strip()[-_TAIL:] == response and str(call.get("prompt", "")).strip().endswith(prompt)
 
 
 def together(first: Visited, second: Visited) -> Visited:
