@@ -176,7 +176,7 @@ def test_a_time_limit_kills_everything_and_keeps_the_state(shell: Any) -> None:
 
 
 def test_a_time_limit_kills_grandchildren_in_sessions_of_their_own(shell: Any) -> None:
-    done = shell.run("setsid -f sleep 72.125; (setsid sleep 72.125 &); bash -c 'trap \"\" INT TERM; sleep 72.125'", 0.4)
+    done = shell.run("setsid -f sleep 72.125; (setsid sleep 72.125 &); bash -c 'trap \"\" INT TERM; sleep 72.125'", 0.3)
     assert done.code is None
     assert gone("72.125")
 

@@ -50,3 +50,12 @@ def send(pids: set[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
+
+
+def kill(shell: int, mark: str, spared: set[int]) -> None:
+    """Kill all processes of a shell but itself and the spared ones, again while something was just being started."""
+    for _ in range(50):
+        left = started_by(shell, mark) - spared
+        if not left:
+            return
+        send(left, signal.SIGKILL)

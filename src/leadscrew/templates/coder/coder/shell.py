@@ -25,7 +25,7 @@ from coder import processes
 
 KEEP = 200_000
 """Bytes of output kept at each end of a command's output."""
-GRACE = 0.6
+GRACE = 0.5
 """Seconds that a shell gets to come back to its prompt before it is killed itself."""
 _numbers = itertools.count(1)
 
@@ -178,18 +178,14 @@ class Bash:
         answer = self.answer(GRACE)
         if answer is None:
             self.process.kill()
-        processes.send(processes.started_by(pid, self.mark) - before, signal.SIGKILL)
+        processes.kill(pid, self.mark, before)
         return answer
 
     def end(self) -> None:
         """End bash and everything it ever started."""
         self.process.kill()
         self.process.wait()
-        for _ in range(20):  # again while something was just being started
-            left = processes.started_by(self.process.pid, self.mark)
-            if not left:
-                break
-            processes.send(left, signal.SIGKILL)
+        processes.kill(self.process.pid, self.mark, set())
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
