@@ -291,3 +291,52 @@ def test_a_disk_that_is_full_does_not_end_a_session(tmp_path: Path, capsys: pyte
     lines = (tmp_path / "t.jsonl").read_text().splitlines()
     assert [json.loads(line)["text"] for line in lines] == ["a", "b"]
     assert capsys.readouterr().err.count("No space left") == 1
+
+
+@pytest.mark.parametrize("protocol", ["native", "tags"])
+@pytest.mark.parametrize(
+    "text", ['<tool_call>{"name": "shell", "arguments": {}}</tool_call>', 'Now:\n{"tool": "editor", "x": 1}']
+)
+def test_a_call_in_a_foreign_form_is_no_end(work: Path, protocol: str, text: str) -> None:
+    finish = Say("", [FINISH]) if protocol == "native" else Say(tags.written(*FINISH))
+    done, bodies = go(work, [Say(text), finish], protocol=protocol)
+    assert (done.code, len(bodies)) == (0, 2)
+    assert "not in the form that calls have here" in last_words(bodies[1])
+    done, bodies = go(work, [Say(tags.written(*LS)), Say("", [FINISH])])
+    assert "not in the form" in last_words(bodies[1])
+
+
+def test_a_window_smaller_than_said_is_found_out(work: Path) -> None:
+    """The other side counts two bytes a token and has 6,000 of them."""
+    window = 6000
+
+    def strict(body: dict[str, Any]) -> Say:
+        if len(json.dumps(body)) / 2 > window:
+            message = f"This model's maximum context length is {window} tokens."
+            return Say(status=400, error={"error": {"message": message, "code": "context_length_exceeded"}})
+        return Say("", [("shell", {"command": "seq 250"})], usage=None)
+
+    done, bodies = go(work, [strict] * 14, window=window, reply_tokens=300, tool_calls=9)
+    assert done.code == ends.CALLS_USED_UP
+    assert len(bodies) < 14
+    assert any(len(json.dumps(body)) / 2 > window for body in bodies)
+
+
+def test_a_session_that_is_told_to_stop_ends_in_good_order(work: Path) -> None:
+    import os
+    import signal
+
+    def stop(body: dict[str, Any]) -> Say:
+        pid = int((work / "pid").read_text())
+        os.kill(pid, signal.SIGTERM)
+        return Say("", [LS])
+
+    done, _ = go(work, [Say("", [("shell", {"command": "echo $PPID > pid; sleep 91.125 & :"})]), stop, Say("", [LS])])
+    assert done.code == done.end["code"] == ends.STOPPED
+    assert done.end["detail"] == "SIGTERM"
+    assert done.events == done.transcript
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            assert b"91.125" not in entry.read_bytes()
+        except OSError:
+            continue

@@ -39,6 +39,11 @@ class Context:
         if prompt_tokens > 0:
             self.bytes_per_token = min(4.5, max(1.0, 0.95 * size_of(body) / prompt_tokens))
 
+    def too_much(self) -> bool:
+        """Count more tokens from now on, for the model's side says that a request was too long; False if we cannot."""
+        self.bytes_per_token = max(1.0, 0.8 * self.bytes_per_token)
+        return self.bytes_per_token > 1.0
+
     def fit(self, turns: list[Turn], write: Callable[[list[Turn]], dict[str, Any]]) -> tuple[list[Turn], list[str]]:
         """Return turns whose request fits, and what was shortened; `write` makes the request. Raises `End` if none fits."""
         if self.tokens(write(turns)) <= self.limit:

@@ -9,6 +9,7 @@ TOKENS_USED_UP = 11
 SECONDS_USED_UP = 12
 WINDOW_TOO_SMALL = 13
 ALLOWANCE_USED_UP = 14
+STOPPED = 15
 MODEL_REFUSED = 20
 MODEL_FAILED = 21
 MODEL_DECLINED = 22
@@ -22,6 +23,7 @@ MEANING = {
     SECONDS_USED_UP: "the time is used up",
     WINDOW_TOO_SMALL: "the conversation does not fit into the model's window, however much of it is shortened",
     ALLOWANCE_USED_UP: "the gateway says that the allowance or a cap is used up",
+    STOPPED: "the session was told to stop",
     MODEL_REFUSED: "the gateway or provider refused the request",
     MODEL_FAILED: "the model could not be reached or kept failing",
     MODEL_DECLINED: "the model declined to answer",

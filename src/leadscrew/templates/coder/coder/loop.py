@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -10,12 +11,14 @@ from typing import Any
 from coder import dialects
 from coder.budget import Budget
 from coder.context import Context
-from coder.ends import MODEL_DECLINED, MODEL_FAILED, PROTOCOL_FAILURES, End
+from coder.ends import MODEL_DECLINED, MODEL_FAILED, MODEL_REFUSED, PROTOCOL_FAILURES, End
 from coder.events import Events
 from coder.speech import Read, Speech
 from coder.talk import Call, Reply, Result, Turn
 from coder.tools import FINISH, Toolbox, problem_of
 
+_TOO_LONG = re.compile(r"context|too long|too many tokens|maximum.{0,20}tokens", re.IGNORECASE)
+"""How the providers say that a request does not fit into the window."""
 Ask = Callable[[dict[str, Any], float], object]
 
 
@@ -70,25 +73,31 @@ class Session:
 
     def _reply(self) -> Reply:
         """Ask the model for its next turn, within window and budgets."""
-
-        def write(turns: list[Turn]) -> dict[str, Any]:
-            spoken = self.speech.turns(turns)
-            return dialects.body(self.dialect, self.model, self.system, spoken, self.speech.tools(), self.reply_tokens)
-
-        self.turns, shortened = self.context.fit(self.turns, write)
-        if shortened:
-            self.events.write("context", shortened=shortened)
-        body = write(self.turns)
-        prompt = self.context.tokens(body)
-        body["max_tokens"] = self.budget.reply_room(prompt, self.reply_tokens)
-        start = time.monotonic()
-        found = self.ask(body, self.budget.seconds_left)
+        while True:
+            self.turns, shortened = self.context.fit(self.turns, self._body)
+            if shortened:
+                self.events.write("context", shortened=shortened)
+            body = self._body(self.turns)
+            prompt = self.context.tokens(body)
+            body["max_tokens"] = self.budget.reply_room(prompt, self.reply_tokens)
+            start = time.monotonic()
+            try:
+                found = self.ask(body, self.budget.seconds_left)
+                break
+            except End as end:
+                if end.code != MODEL_REFUSED or not _TOO_LONG.search(end.detail) or not self.context.too_much():
+                    raise
         try:
             reply = dialects.parse(self.dialect, found)
         except dialects.NoReply as error:
             raise End(MODEL_FAILED, str(error)) from None
         self._count(body, prompt, reply, found, time.monotonic() - start)
         return reply
+
+    def _body(self, turns: list[Turn]) -> dict[str, Any]:
+        """Return the request that a conversation makes."""
+        spoken = self.speech.turns(turns)
+        return dialects.body(self.dialect, self.model, self.system, spoken, self.speech.tools(), self.reply_tokens)
 
     def _count(self, body: dict[str, Any], prompt: int, reply: Reply, found: object, seconds: float) -> None:
         """Book the tokens of a request: the model's figures, or ours where it gave none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 
@@ -10,7 +11,7 @@ from coder import task as tasks
 from coder.budget import Budget
 from coder.client import Client
 from coder.context import Context
-from coder.ends import BAD_TASK, DONE, MEANING, End
+from coder.ends import BAD_TASK, DONE, MEANING, STOPPED, End
 from coder.events import Events
 from coder.files import Places
 from coder.loop import Session
@@ -36,11 +37,20 @@ def main(arguments: list[str]) -> int:
     except End as end:
         print(end, file=sys.stderr)
         return end.code
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
     events = Events(os.path.join(task.work, ".coder", "transcript.jsonl"))
     try:
         return work(task, events)
     finally:
         events.close()
+
+
+def _stop(number: int, _: object) -> None:
+    """End the session in good order, once."""
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, signal.SIG_IGN)
+    raise End(STOPPED, signal.Signals(number).name)
 
 
 def work(task: Task, events: Events) -> int:

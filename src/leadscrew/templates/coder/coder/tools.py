@@ -185,7 +185,7 @@ class Toolbox:
         note = " ".join(visible(answer.note).split())
         if not answer.data:
             return f"[{title}: {note}]"
-        return f"{fenced(title, cut(answer.data, self._chars))}\n[{note}]"
+        return f"{fenced(title, cut(visible(answer.data), self._chars))}\n[{note}]"
 
     def _run_shell(self, arguments: Mapping[str, Any], seconds_left: float) -> Answer:
         wanted = arguments.get("timeout", self._seconds)
