@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from leadscrew.config import Config
 from leadscrew.config.sections import ModelCaps, ModelSection
-from leadscrew.core.budget import Caps, Spend
+from leadscrew.core.budget import Caps
 from leadscrew.core.call import Pin
 from leadscrew.core.canonical import digest_of
 from leadscrew.engine.commit import Committer
@@ -89,10 +89,11 @@ def _caps(section: ModelCaps) -> Caps:
 def price(config: Config, role: str) -> Price | None:
     """Return what a role's model costs, None where nobody knows."""
     from leadscrew.adapters.models.prices import price_of
-    from leadscrew.adapters.models.providers import find
+    from leadscrew.adapters.models.providers import Provider, find
 
     section = config.models[role]
-    provider, name = find(section.model, providers(config))
+    own = in_process(section.model)
+    provider, name = (Provider("", "", local=True), "") if own else find(section.model, providers(config))
     return price_of(provider, name, input_price=section.input_price, output_price=section.output_price)
 
 
@@ -215,18 +216,14 @@ def _own_model(model: str, cache: Path) -> Model:
     return LocalModel(name, cache)
 
 
-def facts(config: Config, store: SQLiteStore) -> dict[str, Any]:
-    """Return what the certificate says of each role: its model, its pinned parameters, and what was paid for it."""
-    spent: dict[str, Spend] = {}
-    for (role, _), amount in store.call_spend().items():
-        spent[role] = spent.get(role, Spend()) + amount
+def facts(config: Config) -> dict[str, Any]:
+    """Return what the certificate says of each role: its model and its pinned parameters."""
     return {
         role: {
             "model": pin.model,
             "temperature": pin.temperature,
             "max_tokens": pin.max_tokens,
             **({"extra": dict(pin.extra)} if pin.extra else {}),
-            "paid": spent.get(role, Spend()).to_json(),
         }
         for role, pin in pins(config).items()
     }

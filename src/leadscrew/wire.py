@@ -412,7 +412,7 @@ def facts_of(assembly: Assembly, prepared: Prepared) -> dict[str, Any]:
         "scorer": domain.scorer_digest(),
         "workers": assembly.workers,
         "plans_in_flight": config.run.plans_in_flight,
-        **({"models": roles.facts(config, assembly.store)} if config.models else {}),
+        **({"models": roles.facts(config)} if config.models else {}),
     }
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from leadscrew.core.archive import Archive
-from leadscrew.core.budget import Account
+from leadscrew.core.budget import Account, Spend
 from leadscrew.core.canonical import digest_of
 from leadscrew.core.proposal import Candidate
 from leadscrew.core.task import SPLITS, Instance, Objective, Split
@@ -244,7 +244,19 @@ def _certificate(
         "tamper_exposed": domain.tamper_exposed,
         "finalized": finals.now,
         **finals.facts,
+        **_paid(store),
     }
+
+
+def _paid(store: Store) -> dict[str, Any]:
+    """What model calls cost by role, those of the final test apart; nothing without any."""
+    paid: dict[str, dict[str, Spend]] = {}
+    for (role, plan), spend in store.call_spend().items():
+        part = "final" if plan == FINAL_PLAN else "search"
+        scopes = paid.setdefault(role, {"search": Spend(), "final": Spend()})
+        scopes[part] = scopes[part] + spend
+    shown = {role: {part: spend.to_json() for part, spend in scopes.items()} for role, scopes in paid.items()}
+    return {"paid": shown} if shown else {}
 
 
 def _beside_a_model(
