@@ -14,11 +14,14 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable
     from typing import Any
 
     from leadscrew.guest import leadscrew_wire as wire
 else:
+    import _signal as signal
+
     import leadscrew_wire as wire
 
 
@@ -40,6 +43,7 @@ class Conversation:
                 os.dup2(there, 0)
                 os.dup2(back, 1)
                 os.chdir(folder)
+                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
                 os.execvp(argv[0], argv)
             finally:
                 os._exit(127)

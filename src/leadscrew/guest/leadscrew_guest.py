@@ -116,9 +116,12 @@ def _ask(method: str, path: str, body: object = None) -> Any:
     try:
         link.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         link.sock.connect(place)
-        # One connection per call: an idle one would be shared by all trials that are forked afterwards.
-        link.request(method, path, data, {"Content-Type": "application/json", "Connection": "close"})
-        answer = link.getresponse()
+        try:
+            # One connection per call: an idle one would be shared by all trials that are forked afterwards.
+            link.request(method, path, data, {"Content-Type": "application/json", "Connection": "close"})
+            answer = link.getresponse()
+        except BrokenPipeError:
+            answer = link.getresponse()  # it may have said why before it hung up
         status, text = answer.status, answer.read()
     except (OSError, http.client.HTTPException) as error:
         raise ModelError(f"the gateway cut the call off: {type(error).__name__}: {error}") from None

@@ -34,7 +34,8 @@ _dumps, _loads, _fork, _waitpid, _leave = wire.dumps, wire.loads, os.fork, os.wa
 
 def serve(cmd: int, res: int, ctl: int) -> None:
     """Obey frames from `cmd`; results go to `res`, ends of trials to `ctl`."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+    # A broken pipe stays an error, as in any Python program: who calls a model may be cut off.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     if "LEADSCREW_SOCKET" in os.environ:
         leadscrew_guest._prepare()  # now, while the box waits for a program
