@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.gateway_world import Counting, World, chat, connected, get, last_text, post, role, visit
 
 from leadscrew.adapters.models.doors import MAX_CONNECTIONS
 from leadscrew.core.budget import Caps, Spend
 from leadscrew.errors import InfrastructureError
 from leadscrew.ports import Door, Gateway, Visited
+from support.gateway_world import Counting, World, chat, connected, get, last_text, post, role, visit
 
 Make = Callable[..., World]
 MESSAGES = "/v1/messages"

@@ -96,9 +96,7 @@ async def play(folder: Path, visits: Visits, tokens: int | None, allowance: int 
 @settings(max_examples=25)
 @given(
     st.lists(
-        st.tuples(
-            st.integers(0, 2), st.sampled_from(("solver", "meta")), st.lists(st.sampled_from(FATES), max_size=5)
-        ),
+        st.tuples(st.integers(0, 2), st.sampled_from(("solver", "meta")), st.lists(st.sampled_from(FATES), max_size=5)),
         max_size=5,
     ),
     st.none() | st.integers(0, 1500),
@@ -109,8 +107,31 @@ def test_the_books_agree(visits: Visits, tokens: int | None, allowance: int | No
         asyncio.run(play(Path(folder), visits, tokens, allowance))
 
 
-WORDS = ("role", "content", "user", "assistant", "tool", "type", "text", "image_url", "tool_calls", "id", "stop", "input")
-FIELDS = ("messages", "tools", "tool_choice", "max_tokens", "system", "stop", "response_format", "stream", "temperature")
+WORDS = (
+    "role",
+    "content",
+    "user",
+    "assistant",
+    "tool",
+    "type",
+    "text",
+    "image_url",
+    "tool_calls",
+    "id",
+    "stop",
+    "input",
+)
+FIELDS = (
+    "messages",
+    "tools",
+    "tool_choice",
+    "max_tokens",
+    "system",
+    "stop",
+    "response_format",
+    "stream",
+    "temperature",
+)
 LEAVES = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(WORDS) | st.text(max_size=4)
 VALUES = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4)
@@ -120,7 +141,8 @@ VALUES = st.recursive(
 BODIES = st.builds(
     lambda more, parts, whole: {**chat(parts or "fine", max_tokens=5), **(more if whole else {})},
     st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=2),
-    st.none() | st.lists(st.dictionaries(st.sampled_from(("type", "text", "image_url")), VALUES, max_size=2), max_size=2),
+    st.none()
+    | st.lists(st.dictionaries(st.sampled_from(("type", "text", "image_url")), VALUES, max_size=2), max_size=2),
     st.booleans(),
 )
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.gateway_world import Counting, World, chat, post, role, visit
 
 from leadscrew.adapters.models.replay import ReplayMiss
 from leadscrew.core.budget import Caps, Spend
 from leadscrew.errors import InfrastructureError
 from leadscrew.ports import Visited
+from support.gateway_world import Counting, World, chat, post, role, visit
 
 Make = Callable[..., World]
 

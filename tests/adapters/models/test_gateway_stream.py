@@ -12,11 +12,11 @@ import anthropic
 import httpx2
 import openai
 import pytest
-from support.gateway_world import Counting, World, chat, post, role, visit
 
 from leadscrew.core.budget import Caps
 from leadscrew.errors import InfrastructureError
 from leadscrew.ports import Door
+from support.gateway_world import Counting, World, chat, post, role, visit
 
 
 @asynccontextmanager

@@ -26,6 +26,7 @@ from leadscrew.adapters.models.dialects import (
 )
 from leadscrew.adapters.models.doors import UnixDoor
 from leadscrew.adapters.models.metering import RoleModel, bound_of, usage_of
+from leadscrew.adapters.models.providers import Provider
 from leadscrew.adapters.models.redact import Redactor
 from leadscrew.adapters.models.replay import Replay, ReplayMiss
 from leadscrew.adapters.models.upstream import Upstream, UpstreamFailed
@@ -304,11 +305,12 @@ class ModelGateway:
         dialect, name = asked.dialect, asked.call.model
         attempts = uncertain = 1
         try:
-            if isinstance(asked.model.backend, Model):
-                body = await asyncio.wait_for(asked.model.backend.complete(asked.body), asked.model.timeout_s)
+            backend = asked.model.backend
+            if isinstance(backend, Model):
+                body = await asyncio.wait_for(backend.complete(asked.body), asked.model.timeout_s)
                 uncertain = 0
             else:
-                body, attempts, uncertain = await self._send(asked, stake, live)
+                body, attempts, uncertain = await self._send(backend, asked, stake, live)
             fault = dialect.fault(body)
             if not fault:
                 return self._counted(asked, body, attempts, uncertain)
@@ -333,19 +335,21 @@ class ModelGateway:
             message=self.redacted(message),
         )
 
-    async def _send(self, asked: Asked, stake: Stake, live: Live | None) -> tuple[Mapping[str, Any], int, int]:
-        assert self._upstream is not None
-        model = asked.model
+    async def _send(
+        self, provider: Provider, asked: Asked, stake: Stake, live: Live | None
+    ) -> tuple[Mapping[str, Any], int, int]:
+        if self._upstream is None:
+            raise InfrastructureError(f"there is no way to the provider {provider.name}")
 
         def on_event(event: bytes) -> None:
             assert live is not None
-            live.put(self.redacted(event.decode("utf-8", "replace")).encode())
+            live.put(self._redact.data(event))
 
         reply = await self._upstream.send(
-            model.backend,
+            provider,
             asked.body,
-            timeout_s=model.timeout_s,
-            retries=model.retries,
+            timeout_s=asked.model.timeout_s,
+            retries=asked.model.retries,
             on_event=None if live is None else on_event,
             again=stake.again,
         )

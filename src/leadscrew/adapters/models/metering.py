@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from leadscrew.adapters.models.providers import Provider
 from leadscrew.adapters.models.waiting import Bound
 from leadscrew.core.call import Pin
 from leadscrew.core.canonical import canonical_json
@@ -38,7 +39,7 @@ class RoleModel:
     """
 
     pin: Pin
-    backend: Model | Any
+    backend: Model | Provider
     timeout_s: float = 120.0
     retries: int = 5
     cache: bool = True
