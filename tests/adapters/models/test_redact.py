@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Any
 from urllib.parse import quote
 
 from hypothesis import given
@@ -44,5 +45,61 @@ def test_a_short_word_is_no_secret() -> None:
 
 def test_what_looks_like_a_key_goes_too() -> None:
     text = "Bearer abcdefghijklmnop1234 and sk-proj-abcdefghijklmnop1234"
-    assert Redactor().text(text) == "Bearer [redacted:key] and [redacted:key]"
-    assert Redactor(forms=False).text(text) == text
+    assert Redactor(forms=True).text(text) == "Bearer [redacted:key] and [redacted:key]"
+    assert Redactor().text(text) == text
+
+
+def test_what_only_looks_like_a_key_stays_in_a_program() -> None:
+    text = "div.sk-toggleable__content-pre { color: red }"
+    assert Redactor({"K": "another-secret"}).text(text) == text
+
+
+def test_ignored_secrets_are_named() -> None:
+    redactor = Redactor({"SHORT": " 1234567 ", "LONG": "12345678"})
+    assert redactor.ignored == {"SHORT": "it has fewer than 8 characters"}
+    assert redactor.text("1234567 12345678") == "1234567 [redacted:LONG]"
+
+
+def test_a_name_cannot_break_the_mark() -> None:
+    assert Redactor({'a"]\n': "the-secret"}).text("the-secret") == "[redacted:a___]"
+
+
+def test_of_two_secrets_that_begin_alike_the_whole_one_goes() -> None:
+    redactor = Redactor({"A": "same-beginning", "B": "same-beginning-and-more"})
+    assert redactor.text("same-beginning-and-more, same-beginning") == "[redacted:B], [redacted:A]"
+
+
+def test_a_deep_value() -> None:
+    value: Any = "the-secret"
+    for _ in range(5000):
+        value = [value]
+    found = Redactor({"K": "the-secret"}).value(value)
+    for _ in range(5000):
+        (found,) = found
+    assert found == "[redacted:K]"
+
+
+@given(
+    pieces=st.lists(st.sampled_from([SECRET, SECRET[:9], SECRET[9:], quote(SECRET), "x", "sesame", "\n"]), max_size=8),
+    cuts=st.lists(st.integers(1, 30), max_size=20),
+)
+def test_a_stream_in_pieces_is_like_the_whole(pieces: list[str], cuts: list[int]) -> None:
+    redactor = Redactor({"K": SECRET, "OTHER": SECRET + "and more"})
+    whole = "".join(pieces).encode()
+    stream = redactor.stream()
+    out, at = b"", 0
+    for cut in [*cuts, len(whole)]:
+        out += stream.feed(whole[at : at + cut])
+        at += cut
+    out += stream.close()
+    assert out == redactor.data(whole)
+    assert SECRET.encode() not in out
+
+
+def test_a_stream_holds_back_nothing_but_a_beginning() -> None:
+    stream = Redactor({"K": "the-secret"}).stream()
+    assert stream.feed(b"plain text.") == b"plain text."
+    assert stream.feed(b"more the-s") == b"more "
+    assert stream.feed(b"tory") == b"the-story"
+    assert stream.close() == b""
+    assert Redactor().stream().feed(b"the-secret") == b"the-secret"

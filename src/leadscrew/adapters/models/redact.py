@@ -14,15 +14,17 @@ SHORTEST = 8
 SHAPES = re.compile(
     r"\b(?:sk|rk|pk|gsk|tgp|xai|hf|ghp|glpat)[-_][A-Za-z0-9_-]{16,}|\bAIza[A-Za-z0-9_-]{30,}|(?<=\bBearer )[A-Za-z0-9._~+/=-]{16,}"
 )
-"""What looks like a key of somebody. It may be a name in a program, so it is for texts that nobody executes."""
+"""What looks like a key of somebody."""
 
 
 class Redactor:
     """Replaces every occurrence of a secret, `name` -> value, by `[redacted:name]`.
 
-    Found are the secret itself and its URL-quoted, JSON-escaped, hexadecimal and base64 forms, the last one also inside a
-    longer text that was encoded as a whole (`user:secret`). A secret shorter than 8 characters is left alone; `ignored` says
-    so by name. With `shapes` whatever looks like a key goes too, as `[redacted:key]`: for records, not for programs.
+    `secrets` may be the values alone. Found are the secret itself and its URL-quoted, JSON-escaped, hexadecimal and base64
+    forms, the last one also inside a longer text that was encoded as a whole (`user:secret`). A secret shorter than 8
+    characters is left alone; `ignored` says so by name. With `forms` whatever looks like a key goes too, as
+    `[redacted:key]`: for what only people read, since it may be an honest part of a program (styles of notebooks have names
+    that begin with `sk-`).
 
     >>> Redactor({"OPENAI_API_KEY": "sk-12345678"}).text("the key is sk-12345678.")
     'the key is [redacted:OPENAI_API_KEY].'
@@ -30,26 +32,26 @@ class Redactor:
     {'PIN': 'it has fewer than 8 characters'}
     """
 
-    def __init__(self, secrets: Mapping[str, str] | Iterable[str] = (), *, shapes: bool = False) -> None:
-        named = secrets if isinstance(secrets, Mapping) else {f"secret{i}": s for i, s in enumerate(secrets, 1)}
+    def __init__(self, secrets: Mapping[str, str] | Iterable[str] = (), *, forms: bool = False) -> None:
+        named = secrets if isinstance(secrets, Mapping) else {f"secret {i}": s for i, s in enumerate(secrets, 1)}
         self.ignored = {name: f"it has fewer than {SHORTEST} characters" for name in named if _short(named[name])}
         marks: dict[str, str] = {}
         for name, secret in named.items():
             for form in () if name in self.ignored else _forms(secret.strip()):
-                marks.setdefault(form, f"[redacted:{re.sub('[^A-Za-z0-9_.-]', '_', name)}]")
+                marks.setdefault(form, f"[redacted:{re.sub('[^A-Za-z0-9_. -]', '_', name)}]")
         # The longest first: of two forms that begin alike the whole one must go.
-        forms = sorted(marks, key=lambda form: (-len(form), form))
+        shapes = sorted(marks, key=lambda form: (-len(form), form))
         self._marks = marks
-        self._pattern = re.compile("|".join(map(re.escape, forms))) if forms else None
-        self._shapes = shapes
+        self._pattern = re.compile("|".join(map(re.escape, shapes))) if shapes else None
+        self._looks = forms
         self._bytes = {_bytes(form): mark.encode() for form, mark in marks.items()}
-        self._byte_pattern = re.compile(b"|".join(re.escape(_bytes(form)) for form in forms)) if forms else None
+        self._byte_pattern = re.compile(b"|".join(re.escape(_bytes(form)) for form in shapes)) if shapes else None
 
     def text(self, text: str) -> str:
         """Return a text without secrets."""
         if self._pattern is not None:
             text = self._pattern.sub(lambda match: self._marks[match.group()], text)
-        return SHAPES.sub("[redacted:key]", text) if self._shapes else text
+        return SHAPES.sub("[redacted:key]", text) if self._looks else text
 
     def value(self, value: Any) -> Any:
         """Return a copy of a JSON value without secrets in its texts and names; it may be nested to any depth."""
