@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leadscrew.adapters.models.dialects import DIALECTS
 from templates.coder.coder_tree import part
 
 tags = part("tags")
@@ -232,3 +233,36 @@ def test_templates_are_strict() -> None:
             prompt.fill(template, values)
     with pytest.raises(prompt.PromptError, match="work"):
         prompt.system_prompt({})
+
+
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+@pytest.mark.parametrize("speech", [tags.Tags(), native.Native()])
+def test_the_gateway_keeps_all_of_a_request_but_the_models_name(dialect: str, speech: Any) -> None:
+    signed = {"extra_content": {"google": {"thought_signature": "s"}}}
+    calls = (
+        talk.Call("call_1", "shell", {"command": "ls"}, extra=signed),
+        talk.Call("call_2", "she ll", {"malformed": "x"}),
+    )
+    results = (talk.Result("call_1", "shell", "r"), talk.Result("call_2", "she ll", "no", ok=False))
+    turns = [
+        talk.Turn("user", "task"),
+        talk.Turn("assistant", "words", calls),
+        talk.Turn("results", results=results),
+        talk.Turn("assistant", "cut"),
+        talk.Turn("user", "hint"),
+    ]
+    body = dialects.body(dialect, "m", "system", speech.turns(turns), speech.tools(), 100)
+    kept = DIALECTS[dialect].kept(json.loads(json.dumps(body)))
+    assert {**kept, "model": "m"} == body
+
+
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+def test_the_gateways_refusals_are_told_apart(dialect: str) -> None:
+    clients = part("client")
+    error = DIALECTS[dialect].error
+    spent = error("the allowance of tokens of this visit does not cover this call", "allowance", 403)
+    assert clients._trouble(403, json.dumps(spent).encode())[1]
+    for kind, status in (("permission", 403), ("invalid_request", 400), ("unavailable", 503), ("not_found", 404)):
+        text, used_up = clients._trouble(status, json.dumps(error("no", kind, status)).encode())
+        assert not used_up
+        assert text.endswith(": no")
