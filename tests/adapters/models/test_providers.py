@@ -27,6 +27,17 @@ def test_the_users_own_provider_comes_first() -> None:
         ("opnai/gpt-5", {}, "Did you mean openai"),
         ("nowhere/x", {}, r"providers\.nowhere"),
         ("openai/", {}, "no name"),
+        ("/gpt-5", {}, "no name"),
+        ("gpt-5", {}, "no name"),
+        ("mine/x", {"mine": {}}, "has no base_url"),
+        ("mine/x", {"mine": {"key_env": "K"}}, "has no base_url"),
+        ("mine/x", {"mine": {"base_url": "https://models.example.org", "dialect": "grpc"}}, "not spoken"),
+        ("mine/x", {"mine": {"base_url": "https://models.example.org/v1?key=1"}}, "after its path"),
+        ("mine/x", {"mine": {"base_url": "https://models.example.org:99999/v1"}}, "is no address"),
+        ("mine/x", {"mine": {"base_url": "https://[::1/v1"}}, "is no address"),
+        ("mine/x", {"mine": {"base_url": "https://models.example.org/v1\nHost: x"}}, "no address"),
+        ("mine/x", {"mine": {"base_url": "http://localhost.example.org/v1", "key_env": "K"}}, "unencrypted"),
+        ("local/x", {"local": {"base_url": "https://models.example.org/v1"}}, "taken"),
         ("mine/x", {"mine": {"base_url": "models.example.org"}}, "no address"),
         ("mine/x", {"mine": {"base_url": "ftp://models.example.org"}}, "no address"),
         ("mine/x", {"mine": {"base_url": "http://models.example.org/v1", "key_env": "K"}}, "unencrypted"),
@@ -36,6 +47,40 @@ def test_the_users_own_provider_comes_first() -> None:
 def test_what_cannot_be_used_is_said(model: str, own: dict[str, dict[str, str]], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         find(model, own)
+
+
+def test_the_password_of_an_address_is_not_shown() -> None:
+    with pytest.raises(ConfigError) as caught:
+        find("mine/x", {"mine": {"base_url": "https://me:hunter22@models.example.org/v1"}})
+    assert "hunter22" not in f"{caught.value} {caught.value.value}"
+
+
+def test_a_key_never_follows_a_name_to_another_address() -> None:
+    provider, _ = find("openai/gpt-5", {"openai": {"base_url": "https://elsewhere.example.org/v1"}})
+    assert provider.key_env == ""
+    provider, _ = find("anthropic/m", {"anthropic": {"key_env": "TEAM_KEY", "dialect": "openai"}})
+    known = KNOWN["anthropic"]
+    assert (provider.key_env, provider.base_url, provider.dialect) == ("TEAM_KEY", known.base_url, "anthropic")
+
+
+def test_variables_with_addresses_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://elsewhere.example.org/v1")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://elsewhere.example.org")
+    assert find("openai/m")[0] == KNOWN["openai"]
+    assert find("anthropic/m")[0].endpoint == "https://api.anthropic.com/v1/messages"
+
+
+def test_both_customs_of_an_anthropic_address() -> None:
+    for base in ("https://models.example.org", "https://models.example.org/v1", "https://models.example.org/v1/"):
+        provider, _ = find("mine/m", {"mine": {"base_url": base, "dialect": "anthropic"}})
+        assert provider.endpoint == "https://models.example.org/v1/messages"
+
+
+def test_models_in_this_process_have_no_address() -> None:
+    for model in ("local/smollm2", "scripted/echo"):
+        provider, _ = find(model)
+        assert (provider.base_url, provider.local, provider.key_env) == ("", True, "")
+    assert status(find("scripted/echo")[0], {}) == (True, "")
 
 
 def test_a_key_may_travel_in_clear_on_this_machine_only() -> None:
@@ -52,6 +97,8 @@ async def test_status_says_why() -> None:
     usable, why = status(provider, {})
     assert not usable
     assert "nothing answers" in why
+    assert status(KNOWN["openai"], {"OPENAI_API_KEY": " "})[0] is False
+    assert status(Provider("mine", "https://models.example.org/v1"), {}) == (True, "")
 
 
 def test_prices() -> None:
