@@ -184,3 +184,30 @@ def noisy(value: Any, noise: Iterable[str]) -> Any:
         grown = {key: child if key in free else noisy(child, noise) for key, child in value.items()}
         return {**grown, **{key: {"secret": "out"} for key in noise}}
     return [noisy(item, noise) for item in value] if isinstance(value, list) else value
+
+
+STRANGE = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "text", "tool", "none", "\ud800"])
+STRANGE |= st.sampled_from([[], {}, [{}], [[]], ["a"], {"type": "text"}, {"type": "function"}, {"type": []}, 0.5])
+
+
+@st.composite
+def spoiled(draw: st.DrawFn, whole: st.SearchStrategy[dict[str, Any]]) -> dict[str, Any]:
+    """A value with something strange in one or two places, or something left out there."""
+    value: dict[str, Any] = json.loads(json.dumps(draw(whole)))
+    for _ in range(draw(st.integers(1, 2))):
+        places = list(_places(value))
+        if not places:
+            break
+        inside, key = draw(st.sampled_from(places))
+        if isinstance(inside, dict) and draw(st.booleans()):
+            del inside[key]
+        else:
+            inside[key] = draw(STRANGE)
+    return value
+
+
+def _places(value: Any) -> Iterable[tuple[Any, Any]]:
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        yield value, key
+        yield from _places(value[key])

@@ -191,6 +191,11 @@ def test_thinking_fits_into_the_limit(limit: int, thinking: dict[str, Any]) -> N
     assert ANTHROPIC.pinned(body, Pin("meta", "a/b", max_tokens=limit))["thinking"] == thinking
 
 
+def test_the_old_form_of_tools_is_not_dropped_in_silence() -> None:
+    with pytest.raises(BadRequest, match="tools"):
+        OPENAI.kept(said(functions=[{"name": "f"}]))
+
+
 def test_our_own_fields_and_forms_of_replies() -> None:
     schema = {"name": "s", "schema": {"type": "object"}, "strict": True}
     own = said(
@@ -225,6 +230,8 @@ def call(arguments: Any, finish: str = "tool_calls") -> dict[str, Any]:
         (OPENAI, call({"x": 1}), "no text"),
         (OPENAI, {"choices": [{"message": {"tool_calls": 3}, "finish_reason": "stop"}]}, "no list"),
         (OPENAI, {"choices": [{"message": {"tool_calls": [3]}, "finish_reason": "stop"}]}, "no function"),
+        (OPENAI, {"choices": OK_OPENAI["choices"] * 2}, "2 choices"),
+        (OPENAI, {"choices": [{"message": {"content": "half: \ud83d"}, "finish_reason": "stop"}]}, "half"),
         (OPENAI, {"choices": []}, "no choices"),
         (OPENAI, {}, "no choices"),
         (OPENAI, [], "no object"),
@@ -236,6 +243,7 @@ def call(arguments: Any, finish: str = "tool_calls") -> dict[str, Any]:
         (ANTHROPIC, OK_ANTHROPIC, ""),
         (ANTHROPIC, {**OK_ANTHROPIC, "stop_reason": "max_tokens", "content": []}, ""),
         (ANTHROPIC, {**OK_ANTHROPIC, "stop_reason": None}, "cut"),
+        (ANTHROPIC, {**OK_ANTHROPIC, "content": [{"type": "text", "text": "half: \ud83d"}]}, "half"),
         (ANTHROPIC, {"stop_reason": "end_turn"}, "no content"),
         (ANTHROPIC, [], "no object"),
         (ANTHROPIC, {"content": ["x"], "stop_reason": "end_turn"}, "no type"),

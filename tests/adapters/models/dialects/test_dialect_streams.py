@@ -136,6 +136,18 @@ def test_an_input_cut_by_the_limit_is_empty_and_any_other_broken_one_is_a_fault(
             assert reply["content"] == [use]
 
 
+def test_a_character_cut_in_two_pieces_is_made_whole() -> None:
+    openai, anthropic = OPENAI.gather(), ANTHROPIC.gather()
+    anthropic.feed(
+        sse.block({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
+    )
+    for half in ("\ud83d", "\ude00"):
+        openai.feed(sse.block({"choices": [{"index": 0, "delta": {"content": half}}]}))
+        delta = {"type": "text_delta", "text": half}
+        anthropic.feed(sse.block({"type": "content_block_delta", "index": 0, "delta": delta}))
+    assert OPENAI.text(openai.reply()) == ANTHROPIC.text(anthropic.reply()) == "\U0001f600"
+
+
 def test_citations_are_gathered() -> None:
     gatherer = ANTHROPIC.gather()
     start = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}

@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leadscrew.adapters.models.dialects import anthropic_request, anthropic_stream, sse
-from leadscrew.adapters.models.dialects.form import count_of, counted, error_text, joined, kind_of, pinned_name
+from leadscrew.adapters.models.dialects.form import (
+    count_of,
+    counted,
+    error_text,
+    holds_half,
+    joined,
+    kind_of,
+    pinned_name,
+)
 from leadscrew.core.call import Pin
 
 _ERRORS = {
@@ -113,6 +121,8 @@ class AnthropicDialect:
             fault = _fault_of(block)
             if fault:
                 return fault
+        if holds_half(reply):
+            return "a text of it holds half of a character"
         return "" if self.finish(reply) else "it does not say why it ended: it may be cut"
 
     def error(self, message: str, kind: str, status: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leadscrew.adapters.models.dialects import sse
-from leadscrew.adapters.models.dialects.form import pieces
+from leadscrew.adapters.models.dialects.form import mended, pieces
 
 _LATE = ("stop_reason", "stop_sequence", "stop_details")
 """Fields of a message that are only known at its end."""
@@ -21,7 +21,8 @@ def events(reply: Mapping[str, Any]) -> Iterator[bytes]:
     >>> [sse.parse(e)[0].removeprefix("content_block_") for e in events(reply)]
     ['message_start', 'start', 'delta', 'stop', 'message_delta', 'message_stop']
     """
-    usage = reply.get("usage") or {"input_tokens": 0, "output_tokens": 0}
+    usage = reply.get("usage")
+    usage = usage if isinstance(usage, Mapping) else {"input_tokens": 0, "output_tokens": 0}
     start = {"type": "message", "role": "assistant", **reply, "content": []}
     start.update({field: None for field in _LATE if field in reply or field != "stop_details"})
     # The count of output is not yet known at the start; the end repeats all figures.
@@ -45,9 +46,10 @@ def _block(index: int, block: Mapping[str, Any]) -> Iterator[bytes]:
     if kind in ("text", "thinking"):
         start[kind] = ""
         deltas += [{"type": f"{kind}_delta", kind: piece} for piece in pieces(block[kind])]
-        if kind == "thinking" and block.get("signature"):
+        signature = block.get("signature")
+        if kind == "thinking" and isinstance(signature, str) and signature:
             start["signature"] = ""
-            deltas.append({"type": "signature_delta", "signature": block["signature"]})
+            deltas.append({"type": "signature_delta", "signature": signature})
     elif isinstance(block.get("input"), Mapping):
         start["input"] = {}
         whole = json.dumps(block["input"], separators=(",", ":"))
@@ -168,7 +170,7 @@ class _Block:
         if self._citations:
             out["citations"] = [*(out.get("citations") or ()), *self._citations]
         for field, parts in self._pieces.items():
-            text = "".join(parts)
+            text = mended("".join(parts))
             if field != "partial_json":
                 out[field] = str(out.get(field) or "") + text
             elif text:

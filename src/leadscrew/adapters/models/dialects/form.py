@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ from leadscrew.core.call import Pin
 from leadscrew.core.canonical import json_fault
 from leadscrew.errors import UsageError
 
+_HALF = re.compile("[\ud800-\udfff]")
 PIECE = 80
 """Characters per event when a whole reply is sent as a stream."""
 
@@ -95,24 +97,37 @@ def checked(body: Any) -> Mapping[str, Any]:
         raise BadRequest(f"the body holds {fault}, which cannot be sent; leave it out.")
     if not isinstance(body.get("messages"), list) or not body["messages"]:
         raise BadRequest("'messages' must be a list with at least one message.")
-    _encodable(body)
+    if holds_half(body):
+        raise BadRequest("a text holds half of a character (a surrogate without its pair); send whole Unicode.")
     return body
 
 
-def _encodable(value: Any) -> None:
+def holds_half(value: Any) -> bool:
+    """Whether a text anywhere in a JSON value holds half of a surrogate pair, which cannot be written as UTF-8.
+
+    >>> holds_half({"a": ["\\ud83d"]}), holds_half({"a": ["\\U0001f600"]})
+    (True, False)
+    """
     stack = [value]
     while stack:
         item = stack.pop()
         if isinstance(item, Mapping):
             stack.extend(item)
             stack.extend(item.values())
-        elif isinstance(item, list):
+        elif isinstance(item, list | tuple):
             stack.extend(item)
-        elif isinstance(item, str):
-            try:
-                item.encode()
-            except UnicodeEncodeError as error:
-                raise BadRequest(f"a text holds half of a character ({error.reason}); send whole Unicode.") from error
+        elif isinstance(item, str) and _HALF.search(item):
+            return True
+    return False
+
+
+def mended(text: str) -> str:
+    """Return a text put together from pieces, surrogate pairs that were cut apart made whole and lone halves replaced.
+
+    >>> mended("\\ud83d" + "\\ude00") == "\\U0001f600"
+    True
+    """
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if _HALF.search(text) else text
 
 
 def kind_of(value: Any) -> str:

@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leadscrew.adapters.models.dialects import openai_request, openai_stream, sse
-from leadscrew.adapters.models.dialects.form import count_of, counted, error_text, joined, kind_of, pinned_name
+from leadscrew.adapters.models.dialects.form import (
+    count_of,
+    counted,
+    error_text,
+    holds_half,
+    joined,
+    kind_of,
+    pinned_name,
+)
 from leadscrew.core.call import Pin
 
 _ERRORS = {
@@ -100,6 +108,8 @@ class OpenAIDialect:
         choices = reply.get("choices")
         if not isinstance(choices, list) or not choices:
             return "it has no choices"
+        if len(choices) > 1:
+            return f"it has {len(choices)} choices, though one was asked for"
         if not isinstance(choices[0], Mapping) or not isinstance(choices[0].get("message"), Mapping):
             return "its first choice has no message"
         for field in ("content", "refusal"):
@@ -110,6 +120,8 @@ class OpenAIDialect:
             return "it does not say why it ended: it may be cut"
         if finish == "error":
             return "it ended with an error"
+        if holds_half(reply):
+            return "a text of it holds half of a character"
         return _fault_of_calls(choices[0]["message"].get("tool_calls"), cut=finish == "length")
 
     def error(self, message: str, kind: str, status: int) -> dict[str, Any]:
@@ -162,6 +174,8 @@ def _fault_of_calls(calls: Any, *, cut: bool) -> str:
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             return "a tool call has no function"
+        if not isinstance(call.get("id"), str | None):
+            return f"the identity of a call of {function['name']!r} is {kind_of(call['id'])}, no text"
         arguments = function.get("arguments")
         if not isinstance(arguments, str):
             return f"the arguments of {function['name']!r} are {kind_of(arguments)}, no text"

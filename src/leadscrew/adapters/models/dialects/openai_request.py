@@ -32,6 +32,8 @@ def kept(body: Any) -> dict[str, Any]:
     body = checked(body)
     if body.get("n") not in (None, 1):
         raise BadRequest(f"'n' is {body['n']!r}; one reply at a time is all there is: leave it out or write 1.")
+    if body.get("functions"):
+        raise BadRequest("'functions' is the old form, which is not understood; write them as 'tools'.")
     out: dict[str, Any] = {"messages": [_message(m, at) for at, m in objects_of(body["messages"], "messages")]}
     for field, read in _FIELDS.items():
         if body.get(field) is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from leadscrew.adapters.models.dialects import sse
-from leadscrew.adapters.models.dialects.form import pieces
+from leadscrew.adapters.models.dialects.form import mended, pieces
 
 DONE = b"data: [DONE]\n\n"
 GROWING = ("content", "refusal", "reasoning_content", "reasoning")
@@ -29,7 +29,7 @@ def events(reply: Mapping[str, Any], *, include_usage: bool) -> Iterator[bytes]:
         return sse.block({**head, "choices": [choice]})
 
     for place, choice in enumerate(reply["choices"]):
-        index = choice.get("index", place)
+        index = place if not isinstance(choice.get("index"), int) else choice["index"]
         yield from _deltas(choice, lambda delta, index=index: chunk(index, delta))
         more = {key: value for key, value in choice.items() if key not in ("index", "message")}
         if more.get("logprobs") is not None:
@@ -46,11 +46,11 @@ def _deltas(choice: Mapping[str, Any], chunk: Any) -> Iterator[bytes]:
     first.update({key: "" for key in GROWING if isinstance(first.get(key), str)})
     yield chunk(first)
     for key in ("reasoning_content", "reasoning", "content", "refusal"):
-        for piece in pieces(message.get(key) or ""):
+        for piece in pieces(message[key] if isinstance(message.get(key), str) else ""):
             yield chunk({key: piece})
     for place, call in enumerate(message.get("tool_calls") or ()):
         function = {**call["function"], "arguments": ""}
-        yield chunk({"tool_calls": [{"index": place, **call, "function": function}]})
+        yield chunk({"tool_calls": [{**call, "index": place, "function": function}]})
         for piece in pieces(call["function"].get("arguments", "")):
             yield chunk({"tool_calls": [{"index": place, "function": {"arguments": piece}}]})
 
@@ -92,8 +92,11 @@ class OpenAIGatherer:
                 self._head.setdefault(key, value)
         if chunk.get("usage") is not None:
             self._usage = chunk["usage"]
-        choices = chunk.get("choices")
-        for choice in choices if isinstance(choices, list) else ():
+        choices = chunk.get("choices") or []
+        if not isinstance(choices, list):
+            self._spoil("the choices of the stream are no list")
+            return
+        for choice in choices:
             if not isinstance(choice, Mapping) or not isinstance(choice.get("index", 0), int):
                 self._spoil("a choice of the stream is no object with an index")
             else:
@@ -180,10 +183,16 @@ class _Choice:
         return ""
 
     def whole(self) -> dict[str, Any]:
-        message = {**self._message, **{key: "".join(parts) for key, parts in self._pieces.items()}}
+        message = {**self._message, **{key: mended("".join(parts)) for key, parts in self._pieces.items()}}
         if self._calls:
             message["tool_calls"] = [
-                {**call, "function": {**call.get("function", {}), "arguments": "".join(self._arguments.get(index, ()))}}
+                {
+                    **call,
+                    "function": {
+                        **call.get("function", {}),
+                        "arguments": mended("".join(self._arguments.get(index, ()))),
+                    },
+                }
                 for index, call in sorted(self._calls.items())
             ]
         out = {**self._fields, "message": message}
@@ -205,6 +214,6 @@ def is_final(event: bytes) -> bool:
     if chunk is None or chunk.get("error"):
         return True
     choices = chunk.get("choices")
-    if not choices:
+    if not choices or not isinstance(choices, list):
         return chunk.get("usage") is not None
     return any(isinstance(choice, Mapping) and choice.get("finish_reason") for choice in choices)

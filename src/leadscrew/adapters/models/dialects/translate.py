@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from leadscrew.adapters.models.dialects.form import BadRequest, Dialect, some
+from leadscrew.adapters.models.dialects.form import BadRequest, Dialect, counted, some
 
 _FINISH = {
     "end_turn": "stop",
@@ -186,9 +186,10 @@ def _reply_to_openai(reply: Mapping[str, Any]) -> dict[str, Any]:
     }
     usage = reply.get("usage")
     if isinstance(usage, Mapping):
-        read = usage.get("cache_read_input_tokens") or 0
-        prompt = (usage.get("input_tokens") or 0) + (usage.get("cache_creation_input_tokens") or 0) + read
-        completion = usage.get("output_tokens") or 0
+        read = counted(usage.get("cache_read_input_tokens")) or 0
+        fresh = [counted(usage.get(field)) or 0 for field in ("input_tokens", "cache_creation_input_tokens")]
+        prompt = sum(fresh) + read
+        completion = counted(usage.get("output_tokens")) or 0
         figures = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
         out["usage"] = {**figures, **({"prompt_tokens_details": {"cached_tokens": read}} if read else {})}
     return out
@@ -369,10 +370,10 @@ def _reply_to_anthropic(reply: Mapping[str, Any]) -> dict[str, Any]:
     usage = reply.get("usage")
     usage = usage if isinstance(usage, Mapping) else {}
     details = usage.get("prompt_tokens_details")
-    cached = (details.get("cached_tokens") if isinstance(details, Mapping) else 0) or 0
+    cached = counted(details.get("cached_tokens") if isinstance(details, Mapping) else 0) or 0
     # The official client insists on figures. These zeros are only shown; what is metered is read before translation.
-    figures = {"input_tokens": max(0, (usage.get("prompt_tokens") or 0) - cached)}
-    figures["output_tokens"] = usage.get("completion_tokens") or 0
+    figures = {"input_tokens": max(0, (counted(usage.get("prompt_tokens")) or 0) - cached)}
+    figures["output_tokens"] = counted(usage.get("completion_tokens")) or 0
     out["usage"] = {**figures, **({"cache_read_input_tokens": cached} if cached else {})}
     return out
 
