@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 MAX_PAIRS = 64
-BUFFER = 1 << 18
+BUFFER = 1 << 16
 _IN, _OUT = select.EPOLLIN, select.EPOLLOUT
 
 

@@ -14,7 +14,9 @@ from leadscrew.core.task import Limits
 from leadscrew.core.trial import Outcome
 from leadscrew.errors import InfrastructureError, SandboxUnavailable
 from leadscrew.ports import BoxReply, BoxSpec, SandboxReport
+from leadscrew.testing.doors import FakeGateway
 from leadscrew.testing.executor import GOOD, job
+from leadscrew.testing.executor_models import asking
 
 HEAD = """
 import json, os, sys, time
@@ -138,6 +140,38 @@ async def test_a_box_that_falls_silent_is_given_up(code: str, monkeypatch: pytes
     (reply,) = await replies(ScriptSandbox(trial(code)), Limits(wall_s=0.1), count=1)
     assert reply.outcome is Outcome.TIMEOUT
     assert reply.spend.trials == 1
+
+
+LOADED = 'say(r, loaded=True, outcome="ok", message="", zygote=0, pipes=[], **END)'
+
+
+@pytest.mark.parametrize(
+    ("loading", "code", "says"),
+    [
+        (LOADED, "time.sleep(60)", "within the wall time"),
+        ("time.sleep(60)", "pass", "while loading"),
+        ("say(r, next=7)", "pass", "item that is none"),
+    ],
+    ids=["silent in a trial", "silent while loading", "an item that is none"],
+)
+async def test_a_box_with_a_door_that_does_not_keep_to_the_protocol_is_given_up(
+    loading: str, code: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host keeps the clock of such boxes; a worker that does not obey its stop is ended with the box."""
+    monkeypatch.setattr(boxes, "GRACE_S", 0.1)
+    assert LOADED in HEAD
+    gateway = FakeGateway()
+    sandbox = ScriptSandbox(trial(code).replace(LOADED, loading))
+    executor = LocalExecutor(sandbox, 1, spares=0, gateway=gateway)
+    try:
+        made = asking(GOOD, [1], limits=Limits(wall_s=0.1, load_s=0.1 if "sleep" in loading else 60))
+        (reply,) = [reply async for reply in executor.run(made)]
+    finally:
+        await executor.close()
+    assert reply.outcome in (Outcome.TIMEOUT, Outcome.CRASH)
+    assert says in reply.message
+    assert not gateway.doors
+    assert all(box.killed for box in sandbox.opened)
 
 
 async def test_a_box_that_cannot_start_is_our_failure() -> None:

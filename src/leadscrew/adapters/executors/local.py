@@ -14,7 +14,7 @@ from pathlib import Path
 from leadscrew.adapters.executors.boxes import Broken, Loaded, WarmBox
 from leadscrew.adapters.executors.pool import BoxPool
 from leadscrew.adapters.executors.replies import reply_of
-from leadscrew.adapters.executors.visits import Lessons, leave, trial_visit, with_visit
+from leadscrew.adapters.executors.visits import Lessons, trial_visit, with_visit
 from leadscrew.core.budget import Spend
 from leadscrew.core.trial import Outcome
 from leadscrew.errors import LeadscrewError
@@ -230,7 +230,7 @@ class LocalExecutor:
                 return await self._answer(job, box, trial, steps, load_cpu_ms)
             box.door.enter(trial_visit(job.access, trial))
             reply = await self._answer(job, box, trial, steps, load_cpu_ms)
-            return with_visit(reply, await leave(box.door))
+            return with_visit(reply, await box.door.leave())
         except (LeadscrewError, OSError) as error:
             box.dead = True
             return BoxReply(trial.key, Outcome.INFRA, message=f"{type(error).__name__}: {error}")

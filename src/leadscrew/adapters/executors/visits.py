@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,15 +14,6 @@ from leadscrew.core.trial import Outcome
 from leadscrew.ports import Access, BoxReply, BoxTrial, Door, Item, Job, Visit, Visited
 
 _TAIL = 200
-_ROUNDS = 8
-
-
-async def leave(door: Door) -> Visited:
-    """End the visit at a door; what was sent just before and still lies in its socket finds it shut, not the next visit."""
-    visited = await door.leave()
-    for _ in range(_ROUNDS):  # accepting, reading and answering take the event loop a round each
-        await asyncio.sleep(0)
-    return visited
 
 
 def trial_visit(access: Access, trial: BoxTrial) -> Visit:
@@ -161,7 +151,7 @@ class Lessons:
         """End the visit at hand and let the reply go that waited for it."""
         if self._door is None or self.stopped is not None:
             return
-        visited, held = await leave(self._door), self._held
+        visited, held = await self._door.leave(), self._held
         self._held = None
         if visited.void:
             self.stopped = Stopped(Outcome.INFRA, visited.void, visited.cap)
