@@ -120,7 +120,7 @@ class World:
         )
         self.events: list[Event] = []
         self.fatal: list[Exception] = []
-        self._recorded = None if replay is None else SQLiteStore.open(replay / "run", readonly=True)
+        recorded = None if replay is None else SQLiteStore.open(replay / "run", readonly=True)
         self.gateway = ModelGateway(
             roles=roles,
             store=self.store,
@@ -128,7 +128,7 @@ class World:
             accounts=self.account,
             upstream=upstream,
             redact=Redactor(secrets),
-            replay=None if self._recorded is None else Replay(self._recorded),
+            replay=None if recorded is None else Replay(recorded),
             observe=self.events.append,
             on_fatal=self.fatal.append,
         )
@@ -145,8 +145,6 @@ class World:
     def kill(self) -> None:
         """Let go of the files and of nothing else: what was not durable is lost, what was in flight stays without reply."""
         self.store.close()
-        if self._recorded is not None:
-            self._recorded.close()
 
 
 def role(

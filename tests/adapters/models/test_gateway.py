@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from leadscrew.adapters.models.doors import MAX_CONNECTIONS
 from leadscrew.core.budget import Caps, Spend
 from leadscrew.errors import InfrastructureError
 from leadscrew.ports import Door, Gateway, Visited
-from support.gateway_world import Counting, World, chat, connected, get, last_text, post, role, visit
+from support.gateway_world import Counting, World, chat, get, last_text, post, role, visit
 
 Make = Callable[..., World]
 MESSAGES = "/v1/messages"
@@ -450,185 +447,3 @@ async def test_usage_that_cannot_be_believed_becomes_the_bound(
     assert reply is not None
     assert reply.usage == word
     assert visited.spend.tokens_in + visited.spend.tokens_out == call.bound
-
-
-async def test_leaving_cuts_off_what_runs_and_counts_its_bound(make: Make) -> None:
-    model = Counting(hold=asyncio.Event())
-    world = make(role(model))
-    door = await door_of(world)
-    door.enter(visit())
-    flying = asyncio.create_task(post(door.path, chat("x")))
-    await model.arrived.wait()
-    assert door.busy_s > 0
-    visited = await door.leave()
-    assert (await flying).status == 503
-    assert model.running == 0
-    assert (visited.void, visited.exhausted) == ("", "")
-    assert visited.calls[0]["finish"] == "error"
-    ((_, call, reply),) = world.store.calls()
-    assert reply is not None
-    assert (reply.status, reply.uncertain) == ("failed", 1)
-    assert "cut off" in reply.message
-    assert world.account("solver", 1).spent == call.cost(reply)
-    assert world.account("solver", 1).held == Spend()
-    assert visited.spend.tokens_in + visited.spend.tokens_out == call.bound
-    assert (await post(door.path, chat("x"))).status == 403
-
-
-async def test_a_new_visit_cuts_off_the_one_before_and_gets_nothing_of_it(make: Make) -> None:
-    model = Counting(hold=asyncio.Event())
-    world = make(role(model))
-    door = await door_of(world)
-    door.enter(visit("a"))
-    flying = asyncio.create_task(post(door.path, chat("x")))
-    await model.arrived.wait()
-    door.enter(visit("b"))
-    assert model.hold is not None
-    model.hold.set()
-    assert (await post(door.path, chat("y"))).status == 200
-    assert (await flying).status == 503
-    assert [c["response"] for c in (await door.leave()).calls] == ["y"]
-    by_scope = {call.scope: reply.status for _, call, reply in world.store.calls() if reply}
-    assert by_scope == {"a": "failed", "b": "ok"}
-
-
-async def test_a_client_that_goes_away_does_not_stop_its_call(make: Make) -> None:
-    model = Counting(hold=asyncio.Event())
-    world = make(role(model))
-    door = await door_of(world)
-    door.enter(visit())
-    flying = asyncio.create_task(post(door.path, chat("x")))
-    await model.arrived.wait()
-    flying.cancel()
-    await asyncio.wait([flying])
-    assert model.hold is not None
-    model.hold.set()
-    await model.finished.wait()
-    assert (await post(door.path, chat("y"))).status == 200
-    visited = await door.leave()
-    assert [c["response"] for c in visited.calls] == ["x", "y"]
-    assert visited.spend.calls == 2
-
-
-async def test_a_path_longer_than_a_socket_address_works_and_closing_removes_it(make: Make) -> None:
-    model = Counting()
-    world = make(role(model))
-    deep = world.folder / ("a" * 90) / ("b" * 90)
-    deep.mkdir(parents=True)
-    door = await world.gateway.door(deep / "door.sock")
-    assert door.path == str(deep / "door.sock")
-    assert (deep / "door.sock").stat().st_mode & 0o777 == 0o666
-    door.enter(visit())
-    assert (await post(door.path, chat("x"))).status == 200
-    await door.close()
-    await door.close()
-    assert not (deep / "door.sock").exists()
-    await world.gateway.close()
-    assert model.closed
-
-
-async def test_secrets_are_in_no_record_trace_or_reply(make: Make) -> None:
-    key = "sk-very-secret-0123456789"
-    model = Counting(answer=lambda request: f"the key is {key}")
-    world = make(role(model), secrets=(key,))
-    door = await door_of(world)
-    door.enter(visit())
-    got = [await post(door.path, chat(f"say {key}", stream=stream)) for stream in (False, True)]
-    assert [g.status for g in got] == [200, 200]
-    assert all(key.encode() not in g.raw for g in got)
-    visited = await door.leave()
-    assert key not in json.dumps(visited.calls)
-    assert all(key not in repr((call, reply)) for _, call, reply in world.store.calls())
-
-
-async def test_busy_time_is_the_union_of_pending_calls(make: Make) -> None:
-    model = Counting(hold=asyncio.Event())
-    world = make(role(model))
-    door = await door_of(world)
-    assert door.busy_s == 0
-    door.enter(visit())
-    before = asyncio.get_running_loop().time()
-    calls = [asyncio.create_task(post(door.path, chat(f"q{i}"))) for i in range(8)]
-    await model.together(8)
-    assert model.hold is not None
-    model.hold.set()
-    await asyncio.gather(*calls)
-    spent = asyncio.get_running_loop().time() - before
-    assert 0 < door.busy_s <= spent
-    rest = door.busy_s
-    await asyncio.sleep(0.01)
-    assert door.busy_s == rest
-
-
-def raw_request(text: str) -> bytes:
-    """Return a request as bytes on the wire."""
-    body = json.dumps(chat(text)).encode()
-    return b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body
-
-
-def plugged(path: str) -> socket.socket:
-    """Return a socket that is connected to a door, whether the door has looked or not."""
-    sock = socket.socket(socket.AF_UNIX)
-    folder = os.open(os.path.dirname(path), os.O_RDONLY)
-    try:
-        sock.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
-    finally:
-        os.close(folder)
-    sock.setblocking(False)
-    return sock
-
-
-async def hung_up(sock: socket.socket) -> bool:
-    """Say whether the door closes a connection without a word."""
-    try:
-        return await asyncio.get_running_loop().sock_recv(sock, 100) == b""
-    except ConnectionError:
-        return True
-
-
-@pytest.mark.parametrize("looked", [False, True])
-async def test_what_was_sent_in_one_visit_is_not_read_in_the_next(make: Make, looked: bool) -> None:
-    model = Counting()
-    world = make(role(model))
-    door = await door_of(world)
-    door.enter(visit("a"))
-    with plugged(door.path) as waiting, plugged(door.path) as idle:
-        if looked:
-            await post(door.path, chat("first"))
-        waiting.send(raw_request("of visit a"))
-        door.enter(visit("b"))
-        assert await hung_up(waiting)
-        with pytest.raises(OSError):
-            while True:
-                idle.send(raw_request("too late"))
-                await asyncio.sleep(0)
-    assert (await post(door.path, chat("of visit b"))).status == 200
-    assert [c["response"] for c in (await door.leave()).calls] == ["of visit b"]
-    assert [last_text(r) for r in model.asked][int(looked) :] == ["of visit b"]
-
-
-async def test_a_client_that_keeps_its_connection_goes_on_in_the_next_visit(make: Make) -> None:
-    world = make(role(Counting()))
-    door = await door_of(world)
-    async with connected(door.path) as session:
-        for name in ("a", "b", "c"):
-            door.enter(visit(name))
-            async with session.post("/v1/chat/completions", json=chat(name)) as response:
-                assert response.status == 200
-                await response.read()
-            assert len((await door.leave()).calls) == 1
-
-
-async def test_a_box_cannot_hold_more_connections_than_it_is_given(make: Make) -> None:
-    world = make(role(Counting()))
-    door = await door_of(world)
-    door.enter(visit())
-    with ExitStack() as stack:
-        socks = []
-        for _ in range(MAX_CONNECTIONS + 8):
-            socks.append(stack.enter_context(plugged(door.path)))
-            if len(socks) % 50 == 0:
-                await asyncio.sleep(0.01)
-        for sock in socks[-8:]:
-            assert await hung_up(sock)
-    assert (await post(door.path, chat("x"))).status == 200

@@ -114,7 +114,7 @@ async def test_a_stream_that_breaks_is_a_failed_call_and_is_not_tried_again(
         async with opened(tmp_path, provider, timeout_s=0.5) as (world, door):
             raw = b""
             async with connected(door.path) as session:
-                with pytest.raises(Exception, match="(?i)payload|encoding|disconnect|closed"):
+                with pytest.raises(Exception, match=r"(?i)payload|encoding|disconnect|closed"):
                     async with session.post(ROUTES[spoken], json=request("x", stream=True)) as response:
                         assert response.status == 200
                         async for chunk in response.content.iter_any():
@@ -286,13 +286,15 @@ async def test_parallel_callers_before_a_provider_overshoot_nothing_and_the_book
 
 
 async def test_a_client_that_leaves_in_the_middle_of_a_stream_is_charged_for_the_whole(tmp_path: Path) -> None:
-    async with (
-        ScriptedUpstream(lambda request: "word " * 50, delay_s=0.05) as up,
-        opened(tmp_path, up.provider()) as (w, door),
-    ):
+    arrived = asyncio.Event()
+
+    def reply(asked: Any) -> str:
+        arrived.set()
+        return "word " * 50
+
+    async with ScriptedUpstream(reply) as up, opened(tmp_path, up.provider()) as (w, door):
         flying = asyncio.create_task(post(door.path, chat("x", stream=True)))
-        while up.running == 0:
-            await asyncio.sleep(0.001)
+        await arrived.wait()
         flying.cancel()
         await asyncio.wait([flying])
         # An equal call of the same trial, made again by whoever is left, is another one.

@@ -89,13 +89,15 @@ class ModelGateway:
         return door
 
     async def close(self) -> None:
-        """Close all doors, then the models in this process and the connections to providers."""
+        """Close all doors, then the models in this process, the connections to providers, and the run that is replayed."""
         await asyncio.gather(*(door.close() for door in tuple(self._doors)))
         backends = {id(m.backend): m.backend for m in self._roles.values() if isinstance(m.backend, Model)}
         for backend in backends.values():
             await backend.close()
         if self._upstream is not None:
             await self._upstream.close()
+        if self._replay is not None:
+            self._replay.close()
 
     def model_of(self, visit: Visit) -> RoleModel:
         """Return the model behind a visit; raises `InfrastructureError` if its role has none."""

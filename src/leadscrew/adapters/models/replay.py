@@ -41,6 +41,10 @@ class Replay:
                 return became
         raise ReplayMiss(self._explain(call), call)
 
+    def close(self) -> None:
+        """Let go of the recorded run."""
+        self._store.close()
+
     def _explain(self, call: Call) -> str:
         who = (
             f"role {call.role}, plan {call.plan}, candidate {call.candidate[:12] or '-'}, "
