@@ -80,13 +80,13 @@ def chat(messages: Sequence[dict[str, Any]], **more: Any) -> dict[str, Any]:
 
 
 def scores(prompt: str, labels: Sequence[str]) -> dict[str, float]:
-    """Return how likely the model finds each label as its reply, as natural logarithms, where the model can tell."""
-    body = {"messages": [{"role": "user", "content": prompt}], "labels": list(labels)}
+    """Return how likely the model finds each label as its reply, as natural logarithms; not every model can tell."""
+    body = {"messages": [{"role": "user", "content": prompt}], "labels": list(labels), "logprobs": True}
     reply = _ask("POST", "/v1/chat/completions", body)
     found = reply.get("label_scores")
     if not isinstance(found, dict):
         raise ModelError("this model cannot score labels: its reply has no 'label_scores'")
-    return {str(label): float(value) for label, value in found.items()}
+    return {label: float(value["logprob"]) for label, value in found.items()}
 
 
 def left() -> dict[str, Any]:

@@ -183,7 +183,7 @@ class _Open:
             "id": "fake", "object": "chat.completion", "created": 0, "model": "fake",
             "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
             "usage": {"prompt_tokens": spend.tokens_in, "completion_tokens": spend.tokens_out},
-            "label_scores": {label: -float(n) for n, label in enumerate(body.get("labels", ()))},
+            "label_scores": {label: {"logprob": -float(n)} for n, label in enumerate(body.get("labels", ()))},
         }  # fmt: skip
 
     def _count(self, prompt: str, text: str, spend: Spend) -> None:
