@@ -20,11 +20,12 @@ LIMITS = Limits(cpu_s=30, wall_s=60, memory_mb=512, processes=64, workspace_mb=3
 INSIDE = r"""
 import json, sys
 sys.path.insert(0, "/tools")
-from coder.editor import Editor
+from coder import bash
 from coder.files import Places
 from coder.shell import Shell
 from coder.tools import Toolbox
 
+bash.GRACE = 20
 shell = Shell("/work")
 box = Toolbox(Places("/work", ("/bench",)), shell, 10, 4000)
 commands = {

@@ -331,12 +331,15 @@ def test_a_session_that_is_told_to_stop_ends_in_good_order(work: Path) -> None:
         os.kill(pid, signal.SIGTERM)
         return Say("", [LS])
 
-    done, _ = go(work, [Say("", [("shell", {"command": "echo $PPID > pid; sleep 91.125 & :"})]), stop, Say("", [LS])])
+    done, _ = go(
+        work,
+        [Say("", [("shell", {"command": f"echo $PPID > pid; sleep 91.{os.getpid():07d} & :"})]), stop, Say("", [LS])],
+    )
     assert done.code == done.end["code"] == ends.STOPPED
     assert done.end["detail"] == "SIGTERM"
     assert done.events == done.transcript
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            assert b"91.125" not in entry.read_bytes()
+            assert f"91.{os.getpid():07d}".encode() not in entry.read_bytes()
         except OSError:
             continue
