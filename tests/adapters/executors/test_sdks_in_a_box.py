@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 from collections.abc import Mapping
@@ -149,6 +150,21 @@ async def test_a_learner_and_its_calls_with_the_real_gateway(tmp_path: Path) -> 
         ("i0", 3), ("i1", 2), ("i2", 2), *((f"t{n}", 1) for n in range(4)),
     ]  # fmt: skip
     assert len(model.asked) == 3 + 2 + 2 + 4, "every box learns the same, which is asked and paid for once"
+
+
+async def test_two_boxes_that_learn_the_same_at_once_ask_once(tmp_path: Path) -> None:
+    train = tuple(Item(f"i{n}", n, n) for n in range(3))
+    model = Counting()
+    made = asking(STUDENT, [1], interface=Interface("predict"), train=train)
+    world = World(tmp_path, {"solver": role(model)})
+    executor = LocalExecutor(choose("bubblewrap"), 2, spares=0, gateway=world.gateway)
+    try:
+        found = await asyncio.gather(run(executor, made), run(executor, made))
+    finally:
+        await executor.close()
+        await world.close()
+    assert [[r.spend.calls for r in replies] for replies in found] == [[3, 2, 2, 1]] * 2
+    assert len(model.asked) == 3 + 2 + 2 + 1
 
 
 async def test_processes_left_over_do_not_call_in_the_next_visit_of_the_real_gateway(tmp_path: Path) -> None:
