@@ -201,7 +201,7 @@ async def test_what_was_delivered_before_a_crash_or_a_stall_is_salvaged(laborato
     crashed = await propose(laboratory, proposer(agent("text", GOOD + "\nsys.exit(9)")))
     assert [p.claim.extra["salvaged"] for p in crashed] == ["the command ended with exit code 9"] * 2
     stall = GOOD + "\nos.execvp('sleep', ['sleep', '1003.5'])"
-    stalled = await propose(laboratory, proposer(agent("text", stall), timeout_s=2), 3)
+    stalled = await propose(laboratory, proposer(agent("text", stall), timeout_s=4), 3)
     assert all(p.program is not None for p in stalled)
     assert stalled[0].claim.extra["salvaged"] == "the command was killed at its time limit"
     assert meta_of(laboratory, "3-1")["outcome"] == "timeout"

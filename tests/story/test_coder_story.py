@@ -20,7 +20,6 @@ from leadscrew import runs
 from leadscrew.adapters.stores.sqlite import SQLiteStore
 from leadscrew.core.proposal import Edit
 from leadscrew.errors import InfrastructureError, SandboxUnavailable
-from leadscrew.ports import Event
 from support.coder_script import Step, Working, deliverable, shell
 
 JOIN = """\
@@ -112,10 +111,10 @@ def provider() -> Iterator[Provider]:
     made.close()
 
 
-def config(folder: Path, address: str, **more: Any) -> dict[str, Any]:
+def config(folder: Path, address: str) -> dict[str, Any]:
     return {
-        "run": {"out": str(folder), "plans_in_flight": 1, "workers": 2, "seed": 3, **more},
-        "domain": {"name": "docstrings", "options": {"limit": {"train": 400, "val": 120, "test": 60}}},
+        "run": {"out": str(folder), "plans_in_flight": 1, "workers": 2, "seed": 3},
+        "domain": {"name": "docstrings", "options": {"limit": {"train": 400, "val": 120, "test": 20}}},
         "proposer": {"name": "coder", "options": {"timeout_s": 120}},
         "harness": {"iterations": 1, "candidates": 1, "promotion": "published"},
         "providers": {"mine": {"base_url": address}},
@@ -123,16 +122,16 @@ def config(folder: Path, address: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def go(settings: dict[str, Any], events: list[Event]) -> runs.RunResult:
+def go(settings: dict[str, Any]) -> runs.RunResult:
     try:
-        return runs.run(settings, observers=(events.append,))
+        return runs.run(settings)
     except SandboxUnavailable as error:
         pytest.skip(str(error))
 
 
 def test_the_coder_reads_the_history_and_its_program_leads(tmp_path: Path, provider: Provider) -> None:
     folder = tmp_path / "run"
-    go(config(folder, provider.address), [])
+    go(config(folder, provider.address))
     store = SQLiteStore.open(folder, readonly=True)
     candidates = {c.id: c for c in store.candidates()}
     founders = [c for c in candidates.values() if c.plan == 0 and c.value is not None]
@@ -167,13 +166,13 @@ def test_a_provider_that_is_down_costs_no_iteration_and_the_resumed_run_is_the_s
     provider.down = True
     folder = tmp_path / "run"
     with pytest.raises(InfrastructureError, match=r"the model behind the proposer failed"):
-        go(config(folder, provider.address), [])
+        go(config(folder, provider.address))
     store = SQLiteStore.open(folder, readonly=True)
     assert not list(store.proposals(1)), "nothing was written down as a proposal"
     store.close()
     provider.down = False
     runs.resume(folder)
-    go(config(tmp_path / "other", provider.address), [])
+    go(config(tmp_path / "other", provider.address))
     digests = []
     for place in (folder, tmp_path / "other"):
         store = SQLiteStore.open(place, readonly=True)

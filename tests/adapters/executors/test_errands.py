@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,8 +69,7 @@ async def test_a_command_sees_the_bench_and_nothing_of_ours(
         limits=LIMITS,
     )
     heard: list[bytes] = []
-    errand = Errand(**{f: getattr(errand, f) for f in errand.__slots__} | {"on_output": heard.append})
-    result = await laboratory.bench().errand(errand)
+    result = await laboratory.bench().errand(replace(errand, on_output=heard.append))
     assert (result.outcome, result.exit_code, result.lost, result.isolated) == ("crash", 3, "", True)
     assert (result.stdout, result.stderr, b"".join(heard)) == ("out\n", "err\n", b"out\n")
     assert result.work is not None
@@ -104,7 +105,7 @@ if os.fork() == 0:
 print("ready", flush=True)
 os.execvp("sleep", ["sleep", "1001.5"])
 """
-    result = await laboratory.bench().errand(python(stall, timeout_s=1.5, limits=LIMITS))
+    result = await laboratory.bench().errand(python(stall, timeout_s=4, limits=LIMITS))
     assert (result.outcome, result.exit_code, result.lost) == ("timeout", None, "")
     assert result.stdout == "ready\n"
     assert result.work is not None
@@ -117,6 +118,21 @@ async def test_what_a_command_leaves_running_ends_with_it(laboratory: Laboratory
     result = await laboratory.bench().errand(python(leave, limits=LIMITS))
     assert (result.outcome, result.work and set(result.work)) == ("ok", {"a"})
     assert not _running("1002.5")
+
+
+async def test_a_cancelled_errand_leaves_nothing(laboratory: Laboratory) -> None:
+    started = asyncio.Event()
+    stall = "import os; print('on', flush=True); os.execvp('sleep', ['sleep', '1004.5'])"
+    errand = replace(python(stall, limits=LIMITS), on_output=lambda data: started.set())
+    task = asyncio.create_task(laboratory.bench().errand(errand))
+    await started.wait()
+    while not _running("1004.5"):  # the control: it is there while it may be
+        await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not _running("1004.5")
+    assert not list((laboratory.folder / "tmp").iterdir())
 
 
 async def test_cpu_is_bounded_too(laboratory: Laboratory) -> None:
