@@ -202,7 +202,7 @@ def spoiled(draw: st.DrawFn, whole: st.SearchStrategy[dict[str, Any]]) -> dict[s
         if isinstance(inside, dict) and draw(st.booleans()):
             del inside[key]
         else:
-            inside[key] = draw(STRANGE)
+            inside[key] = json.loads(json.dumps(draw(STRANGE)))
     return value
 
 

@@ -156,7 +156,7 @@ class AnthropicDialect:
         message = None if start is None else start.get("message")
         if start is None or not isinstance(message, Mapping) or "model" not in message:
             return event
-        return sse.block({**start, "message": {**message, "model": name}}, str(start.get("type", "")))
+        return sse.block({**start, "message": {**message, "model": name}}, sse.parse(event)[0])
 
 
 def _fault_of(block: Any) -> str:
