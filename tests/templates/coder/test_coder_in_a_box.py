@@ -63,7 +63,11 @@ async def laboratory(tmp_path: Path) -> AsyncIterator[Laboratory]:
 
 
 async def test_the_tools_in_a_box(laboratory: Laboratory) -> None:
-    tree = {str(path.relative_to(TREE)): path.read_bytes() for path in TREE.rglob("*") if path.suffix in (".py", ".md")}
+    tree = {
+        str(path.relative_to(TREE)): path.read_bytes()
+        for path in TREE.rglob("*")
+        if path.suffix in (".py", ".md", ".sh")
+    }
     errand = Errand(("python3", "/tools/inside.py"), tools=Program.of({**tree, "inside.py": INSIDE}), limits=LIMITS)
     result = await laboratory.bench().errand(errand)
     assert (result.outcome, result.stderr) == ("ok", "")

@@ -138,7 +138,7 @@ def test_tokens_without_believable_figures_are_estimated(work: Path, usage: tupl
 
 
 def test_time_ends_a_session_and_its_command(work: Path) -> None:
-    done, _ = go(work, [Say("", [("shell", {"command": "sleep 60"})]), Say("", [LS])], seconds=1)
+    done, _ = go(work, [Say("", [("shell", {"command": "sleep 60"})]), Say("", [LS])], seconds=2)
     assert done.code == ends.SECONDS_USED_UP
     assert "killed after" in done.of("tool_result")[0]["text"]
 
@@ -331,10 +331,8 @@ def test_a_session_that_is_told_to_stop_ends_in_good_order(work: Path) -> None:
         os.kill(pid, signal.SIGTERM)
         return Say("", [LS])
 
-    done, _ = go(
-        work,
-        [Say("", [("shell", {"command": f"echo $PPID > pid; sleep 91.{os.getpid():07d} & :"})]), stop, Say("", [LS])],
-    )
+    command = f"echo $PPID > pid; sleep 91.{os.getpid():07d} & :"
+    done, _ = go(work, [Say("", [("shell", {"command": command})]), stop, Say("", [LS])])
     assert done.code == done.end["code"] == ends.STOPPED
     assert done.end["detail"] == "SIGTERM"
     assert done.events == done.transcript

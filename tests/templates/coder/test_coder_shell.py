@@ -106,6 +106,13 @@ def test_endless_output_is_bounded_and_killed(shell: Any) -> None:
     assert shell.run("echo on", 10).output == "on\n"
 
 
+def test_bash_says_nothing_of_itself(shell: Any) -> None:
+    assert shell.run("sleep 60 & echo on", 10).output == "on\n"
+    assert shell.run("yes | head -n 1; bash -c 'kill -9 $$'", 10).output == "y\n"
+    assert shell.run("exit 3", 10).output == ""
+    assert shell.run("nope", 10).output == "bash: nope: command not found\n"
+
+
 def test_a_failing_command(shell: Any) -> None:
     assert shell.run("false", 10).code == 1
     done = shell.run("ls /nowhere", 10)
@@ -152,7 +159,7 @@ def test_nasty_options_do_not_break_the_next_call(shell: Any) -> None:
 
 def test_loops_outside_and_functions_of_ours(shell: Any) -> None:
     assert shell.run("break; continue; echo a", 10).output.endswith("a\n")
-    assert shell.run("return 4; echo a", 10).code is not None
+    assert shell.run("return 4; echo a", 10).code == 4
     assert shell.run("echo b", 10).output == "b\n"
 
 

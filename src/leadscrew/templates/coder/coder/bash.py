@@ -1,9 +1,9 @@
 """One bash that lives as long as the session: folder, variables, functions and background jobs stay from call to call.
 
-Each command is handed to it as one quoted `eval` with closed input. Output comes through one pipe that a thread empties all
-the time, the end of a command through a second pipe that commands never see. So nothing has to be guessed from the output,
-no command text can break out, and nobody polls. The shell is interactive only in that an interrupt brings it back to its
-prompt with everything it knows.
+Each command is handed to it as one quoted text with closed input, and run by `command.sh`. Output comes through one pipe
+that a thread empties all the time, the end of a command through a second pipe that commands never see. So nothing has to be
+guessed from the output, no command text can break out, and nobody polls. The shell is interactive only in that an interrupt
+brings it back to its prompt with everything it knows.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ KEEP = 200_000
 """Bytes of output kept at each end of a command's output."""
 GRACE = 0.5
 """Seconds that a shell gets to come back to its prompt before it is killed itself."""
+SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "command.sh")
 _numbers = itertools.count(1)
 
 
@@ -120,9 +121,10 @@ class Bash:
         """Hand a command over; its end is told by `answer`."""
         self._asked += 1
         out, ends = self._out_end, self._ends_end
-        run = (
-            f"\\builtin eval -- {shlex.quote(command)} </dev/null >&{out} 2>&1 {out}>&- {ends}>&-; " if command else ""
-        )
+        run = ""
+        if command:
+            run = f"CODER_COMMAND={shlex.quote(command)}; "
+            run += f"\\builtin source {shlex.quote(SCRIPT)} </dev/null >&{out} 2>&1 {out}>&- {ends}>&-; "
         report = f'\\builtin printf \'%s %s %s\\0\' {self._asked} "$?" "$PWD" >&{ends}'
         line = f"{run}{report}\n"
         data = line.encode("utf-8", "surrogateescape")
