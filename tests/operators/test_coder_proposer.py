@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from leadscrew.adapters.sandboxes.bubblewrap import BubblewrapSandbox
+from leadscrew.adapters.sandboxes.none import PlainSandbox
 from leadscrew.core.budget import Caps
 from leadscrew.core.proposal import Proposal
 from leadscrew.errors import BudgetReached, ConfigError, InfrastructureError, SandboxUnavailable
@@ -30,6 +31,12 @@ GOOD: tuple[Step, ...] = (
     deliverable(ENTRY),
     ("finish", {"summary": "counting"}),
 )
+
+PLAIN: tuple[Step, ...] = (
+    shell('grep -c "" "$(dirname "$PWD")/bench/history/evolution_summary.jsonl"'),
+    *GOOD[3:],
+)
+"""Without mounts there is no /bench: a model is told where things are, and this one looks beside its own folder."""
 
 
 @asynccontextmanager
@@ -148,3 +155,21 @@ async def test_without_a_model_the_coder_is_not_to_blame(tmp_path: Path) -> None
             await propose(made)
     finally:
         await made.close()
+
+
+async def test_without_a_sandbox_it_works_and_says_so(tmp_path: Path) -> None:
+    world = World(tmp_path / "world", {"proposer": role(Working(PLAIN), "proposer", max_tokens=512)})
+    access = {"proposer": Access("proposer")}
+    made = await Laboratory(tmp_path / "run", PlainSandbox(), gateway=world.gateway, access=access).begin()
+    try:
+        (proposal,) = await propose(made)
+        assert proposal.failure == "", proposal.log
+        assert proposal.program is not None
+        assert proposal.program.text("digits.txt") == "01234-------"
+        assert proposal.claim.extra["isolation"] == "outside a box"
+        meta = json.loads((made.folder / "sessions" / "2-1" / "meta.json").read_text())
+        assert meta["isolated"] is False
+        assert meta["calls"] == len(PLAIN)
+    finally:
+        await made.close()
+        await world.close()

@@ -191,7 +191,9 @@ async def test_agents_of_every_style_deliver_and_are_archived(laboratory: Labora
 
 async def test_secrets_that_an_agent_prints_are_redacted(laboratory: Laboratory) -> None:
     made = proposer(agent("text", GOOD + "\nprint(os.environ['AGENT_KEY'])"), env={"AGENT_KEY": "sk-hidden-value"})
-    await propose(laboratory, made)
+    proposals = await propose(laboratory, made)
+    assert "[redacted AGENT_KEY]" in proposals[0].log
+    assert "sk-hidden-value" not in repr(proposals)
     folder = laboratory.folder / "sessions" / "2-1"
     assert "[redacted AGENT_KEY]" in (folder / "response.md").read_text()
     assert "sk-hidden-value" not in "".join(p.read_text() for p in folder.rglob("*") if p.is_file())

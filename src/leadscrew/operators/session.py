@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+import statistics
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,12 @@ class Turn:
     events: str
 
 
-def archive(folder: Path, turn: Turn, secrets: Mapping[str, str]) -> dict[str, Any]:
-    """Write the files of a turn into `folder` and return its `meta.json`. Values of `secrets` are replaced by their names."""
+def redactor(secrets: Mapping[str, str]) -> Callable[[str], str]:
+    """Return what replaces the values of `secrets` by their names; values of less than 8 characters are no secrets.
+
+    >>> redactor({"KEY": "sk-123456"})("it is sk-123456")
+    'it is [redacted KEY]'
+    """
 
     def clean(text: str) -> str:
         for name, value in secrets.items():
@@ -62,6 +67,11 @@ def archive(folder: Path, turn: Turn, secrets: Mapping[str, str]) -> dict[str, A
                 text = text.replace(value, f"[redacted {name}]")
         return text
 
+    return clean
+
+
+def archive(folder: Path, turn: Turn, clean: Callable[[str], str]) -> dict[str, Any]:
+    """Write the files of a turn into `folder` and return its `meta.json`. Every text goes through `clean` first."""
     result, found = turn.result, turn.transcript
     meta: dict[str, Any] = json.loads(clean(json.dumps(_meta(turn))))
     _write(folder / "meta.json", json.dumps(meta, indent=1, ensure_ascii=False) + "\n")
@@ -89,6 +99,21 @@ def summary(meta: Mapping[str, Any], found: Transcript) -> str:
     if found.response:
         lines.append("said: " + found.response[-2000:])
     return "\n".join(lines)
+
+
+def read_statistics(sessions: Path) -> dict[str, Any]:
+    """Return, over all archived turns below `sessions`: how many there are, the median of files read, and the shares of
+    reads by kind of file. Turns whose folder was deleted do not count."""
+    metas = [json.loads(path.read_text("utf-8")) for path in sorted(sessions.glob("*/meta.json"))]
+    read: dict[str, dict[str, int]] = {}
+    for n, meta in enumerate(metas):
+        read |= {f"{n}:{path}": row for path, row in meta["files_read"].items()}
+    counts = [len(meta["files_read"]) for meta in metas]
+    return {
+        "turns": len(metas),
+        "median_files_read": statistics.median(counts) if counts else None,
+        "read_share": shares(read),
+    }
 
 
 def _meta(turn: Turn) -> dict[str, Any]:

@@ -20,13 +20,14 @@ from leadscrew.core.trial import Outcome
 from leadscrew.errors import InfrastructureError
 from leadscrew.operators.deliverable import PENDING, read_deliverable
 from leadscrew.operators.external import ISOLATION
-from leadscrew.operators.session import ARTIFACTS, Turn, archive, summary
+from leadscrew.operators.session import ARTIFACTS, Turn, archive, redactor, summary
 from leadscrew.operators.streams import read_stream
 from leadscrew.ports import Bench, Errand, ErrandResult
 
 BENCH, WORK = "/bench", "/work"
 PROMPT_FILE, SKILL_FILE = f"{BENCH}/PROMPT.md", f"{BENCH}/SKILL.md"
 MAX_FAULT = 2000
+MAX_LOG = 16_000
 _NOT_STARTED = (126, 127)
 
 
@@ -62,6 +63,7 @@ class Turns:
 
     def __init__(self, make: Callable[[Asked], Errand], settings: TurnSettings, skill: str = "") -> None:
         self._make, self._settings, self._skill = make, settings, skill
+        self._clean = redactor(settings.secrets)
         self._idle = 0
 
     async def propose(self, plan: Edit, bench: Bench) -> Sequence[Proposal]:
@@ -75,8 +77,8 @@ class Turns:
             result = await bench.errand(errand)
             folder = bench.keep(str(number))
             turn = self._turn(number, prompt, skill, errand, result)
-            meta = archive(folder, turn, settings.secrets)
-            logs.append(summary(meta, turn.transcript))
+            meta = archive(folder, turn, self._clean)
+            logs.append(self._clean(summary(meta, turn.transcript)))
             proposals = self._delivered(folder / ARTIFACTS, plan, bench, result)
             if any(p.program is not None for p in proposals):
                 self._idle = 0
@@ -125,13 +127,13 @@ class Turns:
         if result.exit_code in _NOT_STARTED:
             raise InfrastructureError(
                 f"the proposer's command {errand.argv[0]!r} could not be run in its box (exit code {result.exit_code}): "
-                f"{_tail(result.stderr)}. Install it under a folder that the box shows, or name its folders in "
+                f"{self._tail(result.stderr)}. Install it under a folder that the box shows, or name its folders in "
                 "proposer.options.mounts, and write the path that it has inside."
             )
         if result.exit_code in self._settings.broken_codes:
             raise InfrastructureError(
                 f"the proposer ended with exit code {result.exit_code}, which is not its model's doing: "
-                f"{_tail(result.stderr or result.stdout)}"
+                f"{self._tail(result.stderr or result.stdout)}"
             )
 
     def _count_idle(self, errand: Errand, result: ErrandResult) -> None:
@@ -142,9 +144,12 @@ class Turns:
         if self._idle >= self._settings.breaker:
             raise InfrastructureError(
                 f"the proposer's command {errand.argv[0]!r} delivered nothing {self._idle} times in a row. Last time "
-                f"{_ending(result)}: {_tail(result.stderr or result.stdout)}. Look into RUN/sessions/ for what it said; "
+                f"{_ending(result)}: {self._tail(result.stderr or result.stdout)}. Look into RUN/sessions/ for what it said; "
                 "often a key, a model name or a folder of its installation is missing."
             )
+
+    def _tail(self, text: str) -> str:
+        return self._clean(text).strip()[-600:] or "(it said nothing)"
 
 
 def iteration_prompt(iteration: int, count: int) -> str:
@@ -181,7 +186,7 @@ def _told(proposal: Proposal, result: ErrandResult, logs: Sequence[str]) -> Prop
         failure = f"{failure}; {result.exhausted}"
     elif failure and result.outcome != "ok":
         failure = f"{failure}; {_ending(result)}"
-    log = "\n".join([*logs, *filter(None, [proposal.log])])
+    log = "\n".join([*logs, *filter(None, [proposal.log])])[-MAX_LOG:]
     return replace(proposal, claim=replace(proposal.claim, extra=extra), failure=failure, log=log)
 
 
@@ -191,7 +196,3 @@ def _ending(result: ErrandResult) -> str:
     if result.outcome == "oom":
         return "the command ran out of memory"
     return f"the command ended with exit code {result.exit_code}"
-
-
-def _tail(text: str) -> str:
-    return text.strip()[-600:] or "(it said nothing)"
