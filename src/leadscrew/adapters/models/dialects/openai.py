@@ -112,7 +112,7 @@ class OpenAIDialect:
             return f"it has {len(choices)} choices, though one was asked for"
         if not isinstance(choices[0], Mapping) or not isinstance(choices[0].get("message"), Mapping):
             return "its first choice has no message"
-        for field in ("content", "refusal"):
+        for field in openai_stream.GROWING:
             if not isinstance(choices[0]["message"].get(field), str | None):
                 return f"its {field} is {kind_of(choices[0]['message'][field])}, no text"
         finish = self.finish(reply)
