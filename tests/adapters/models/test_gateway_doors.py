@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 from leadscrew.adapters.models.doors import MAX_CONNECTIONS
-from leadscrew.core.budget import Spend
+from leadscrew.adapters.models.gateway import MAX_REFUSALS
+from leadscrew.adapters.models.serving import MAX_CALLS
+from leadscrew.core.budget import Caps, Spend
 from leadscrew.ports import Door
-from support.gateway_world import Counting, World, chat, connected, last_text, post, role, visit
+from support.gateway_world import Counting, World, chat, connected, get, last_text, post, role, visit
 
 Make = Callable[..., World]
-MESSAGES = "/v1/messages"
 
 
 @pytest.fixture
@@ -221,3 +222,65 @@ async def test_a_box_cannot_hold_more_connections_than_it_is_given(make: Make) -
         for sock in socks[-8:]:
             assert await hung_up(sock)
     assert (await post(door.path, chat("x"))).status == 200
+
+
+async def test_no_more_calls_of_a_door_run_at_once_than_it_has_places(make: Make) -> None:
+    model = Counting(hold=asyncio.Event())
+    world = make(role(model))
+    door = await door_of(world)
+    door.enter(visit())
+    calls = [asyncio.create_task(post(door.path, chat(f"q{i}"))) for i in range(MAX_CALLS + 20)]
+    await model.together(MAX_CALLS)
+    # Whoever has a place is being answered; the others are let in as places become free.
+    assert model.hold is not None
+    model.hold.set()
+    assert {(await call).status for call in calls} == {200}
+    assert model.most == MAX_CALLS
+    assert (await door.leave()).spend.calls == MAX_CALLS + 20
+
+
+async def test_headers_have_a_limit(make: Make) -> None:
+    world = make(role(Counting()))
+    door = await door_of(world)
+    door.enter(visit())
+    for headers in ({"x-long": "x" * 10_000}, {f"x-{i}": "1" for i in range(200)}):
+        got = await post(door.path, chat("x"), headers=headers)
+        assert got.status == 400
+    assert (await door.leave()).calls == ()
+
+
+async def test_after_many_refusals_a_visit_gets_no_more_hearing(make: Make) -> None:
+    world = make(role(Counting()))
+    door = await door_of(world)
+    door.enter(visit(allowance=Caps(calls=1)))
+    async with connected(door.path) as session:
+        for number in range(MAX_REFUSALS + 50):
+            async with session.post("/v1/chat/completions", json=chat(f"q{number}")) as response:
+                assert response.status == (403 if number else 200)
+                await response.read()
+    visited = await door.leave()
+    assert visited.exhausted
+    assert len(visited.calls) == MAX_REFUSALS + 1
+
+
+async def test_a_role_without_a_model_makes_the_visit_void(make: Make) -> None:
+    world = make(role(Counting()))
+    door = await door_of(world)
+    door.enter(visit(role="judge"))
+    assert (await post(door.path, chat("x"))).status == 503
+    assert (await get(door.path, "/v1/models")).status == 503
+    assert "judge" in (await door.leave()).void
+
+
+async def test_long_texts_are_cut_in_the_middle_for_the_trace_only(make: Make) -> None:
+    text = "a" * 20_000 + "b" * 20_000
+    world = make(role(Counting(answer=last_text, tokens=(900, 10), name="long")))
+    door = await door_of(world)
+    door.enter(visit())
+    assert (await post(door.path, chat(text))).text == text
+    (entry,) = (await door.leave()).calls
+    assert len(entry["prompt"]) < 17_000 > len(entry["response"])
+    assert entry["response"].endswith("b" * 100)
+    ((_, call, reply),) = world.store.calls()
+    assert reply is not None
+    assert call.body["messages"][0]["content"] == text == reply.body["choices"][0]["message"]["content"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientPayloadError, web
 
 from leadscrew.adapters.models.dialects import DIALECTS, sse
 from leadscrew.adapters.models.providers import Provider
@@ -320,3 +320,25 @@ async def test_an_outage_and_a_restart_find_everything_again(tmp_path: Path) -> 
             assert up.requests == 2
             spent = world.meter.run.spent
             assert spent.tokens_in + spent.tokens_out == up.tokens_in + up.tokens_out
+
+
+async def test_leaving_in_the_middle_of_a_stream_cuts_it_off_where_it_is(tmp_path: Path) -> None:
+    async with (
+        ScriptedUpstream(lambda request: "word " * 200, fault=["stall_midway"]) as up,
+        opened(tmp_path, up.provider()) as (world, door),
+        connected(door.path) as session,
+    ):
+        async with session.post(ROUTES["openai"], json=chat("x", stream=True)) as response:
+            raw = await response.content.readany()
+            visited = await door.leave()
+            with pytest.raises(ClientPayloadError):
+                while not response.content.at_eof():
+                    raw += await response.content.readany()
+        assert b"cut off" in raw
+        assert b"[DONE]" not in raw
+        assert (visited.void, visited.exhausted) == ("", "")
+        ((_, call, reply),) = world.store.calls()
+        assert reply is not None
+        assert (reply.status, reply.uncertain) == ("failed", 1)
+        assert world.account("solver", 1).spent == call.cost(reply)
+        assert visited.spend.tokens_in + visited.spend.tokens_out == call.bound
