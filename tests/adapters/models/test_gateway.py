@@ -200,13 +200,13 @@ async def test_the_allowance_of_tokens_counts_the_bound_before_and_the_use_after
     model = Counting(tokens=(100, 10))
     world = make(role(model))
     door = await door_of(world)
-    door.enter(visit(allowance=Caps(tokens=700)))
+    door.enter(visit(allowance=Caps(tokens=900)))
     served = 0
     while (await post(door.path, chat("q" * 80))).status == 200:
         served += 1
     visited = await door.leave()
     assert "tokens" in visited.exhausted
-    assert visited.spend.tokens_in + visited.spend.tokens_out == 110 * served <= 700
+    assert visited.spend.tokens_in + visited.spend.tokens_out == 110 * served <= 900
     assert served >= 4
 
 

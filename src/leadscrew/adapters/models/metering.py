@@ -12,8 +12,8 @@ from leadscrew.core.call import Pin
 from leadscrew.core.canonical import canonical_json
 from leadscrew.ports import Model
 
-FRAME_TOKENS = 64
-"""What a chat template may add around a request beyond one token per byte of its JSON."""
+FRAME_TOKENS = 256
+"""What a chat template may add to a request, a system prompt of its own say, beyond one token per byte of its JSON."""
 TOOLS_TOKENS = 1024
 """What a provider may add once to a request with tools."""
 PICTURE_TOKENS = 4096
@@ -59,7 +59,7 @@ def bound_of(body: Mapping[str, Any], max_tokens: int, price: Priced | None) -> 
     """Return the most that one attempt at a request can use: a token has at least one byte, a reply at most `max_tokens`.
 
     >>> bound_of({"messages": []}, 10, None)
-    Bound(tokens_in=79, tokens_out=10, micro_usd=None)
+    Bound(tokens_in=271, tokens_out=10, micro_usd=None)
     """
     tokens_in = len(canonical_json(body)) + FRAME_TOKENS + PICTURE_TOKENS * sum(1 for _ in _pictures(body))
     if body.get("tools"):
