@@ -72,6 +72,8 @@ def test_the_task_names_files_of_the_bench_only() -> None:
     assert not any("__pycache__" in path for path in errand.tools)
     with pytest.raises(ConfigError):
         CoderProposer(protocol="xml")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="tool_calls"):
+        CoderProposer(tool_calls=0)
 
 
 async def test_the_coder_reads_the_history_and_delivers(tmp_path: Path) -> None:

@@ -94,7 +94,11 @@ def test_placeholders_are_strict() -> None:
         ({"command": ["a"], "mounts": ["/usr/lib/node:/bench/history"]}, "mounts"),
         ({"command": ["a"], "mounts": ["/usr/lib/node:/"]}, "mounts"),
         ({"command": ["a"], "repair": 11}, "repair"),
+        ({"command": ["a"], "repair": -1}, "repair"),
         ({"command": ["a"], "timeout_s": 0}, "timeout_s"),
+        ({"command": ["a"], "timeout_s": "an hour"}, "timeout_s"),
+        ({"command": "agent --task"}, "command"),
+        ({"command": ["a"], "mounts": "/opt/a"}, "mounts"),
         ({"command": ["a"], "skill": "/no/such/file"}, "skill"),
     ],
 )

@@ -40,6 +40,8 @@ NOISE = frozenset(("__pycache__", ".git", "node_modules", ".pytest_cache", ".myp
 FIRST = "pending_eval.json"
 NAMED = 50
 """Of how much that does not come back the names are told."""
+MAX_PATH = 240
+"""Bytes of a path; a program has no longer ones."""
 
 
 class Stream:
@@ -283,6 +285,9 @@ def gather(folder: str, limit: int, most: int) -> tuple[list[Json], list[str]]:
                 stack.clear()
                 break
             if name in NOISE:
+                continue
+            if len(os.fsencode(path)) > MAX_PATH:
+                refused.append(f"{path[:80]}...: the path is too long")
                 continue
             info = os.lstat(os.path.join(folder, path))
             if stat.S_ISDIR(info.st_mode):

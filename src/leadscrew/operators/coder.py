@@ -12,6 +12,7 @@ from typing import Literal
 from leadscrew.core.program import Program
 from leadscrew.core.proposal import Edit, Proposal
 from leadscrew.errors import ConfigError
+from leadscrew.operators.command import check_numbers
 from leadscrew.operators.turns import BENCH, PROMPT_FILE, SKILL_FILE, WORK, Asked, Turns, TurnSettings
 from leadscrew.ports import Bench, Errand
 from leadscrew.ports.errands import ERRAND_LIMITS
@@ -52,6 +53,8 @@ class CoderProposer:
                 "or 'anthropic'.",
                 key="proposer.options.protocol",
             )
+        check_numbers(tool_calls=tool_calls, tokens=tokens, window=window, reply_tokens=reply_tokens, breaker=breaker)
+        check_numbers(timeout_s=timeout_s, repair_s=repair_s, repair=repair + 1 if isinstance(repair, int) else repair)
         self.role, self.model = role, model
         self._task = {
             "system_file": SKILL_FILE,

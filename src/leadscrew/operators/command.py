@@ -56,6 +56,9 @@ class CommandProposer:
         memory_mb: int = 4096,
         workspace_mb: int = 256,
     ) -> None:
+        check_texts(command=command, mounts=mounts)
+        check_numbers(timeout_s=timeout_s, repair_s=repair_s, breaker=breaker, memory_mb=memory_mb)
+        check_numbers(workspace_mb=workspace_mb, repair=repair + 1 if isinstance(repair, int) else repair)
         known = load_preset(preset) if preset else {}
         self.command = tuple(command) or tuple(known.get("command", ()))
         if not self.command:
@@ -69,8 +72,7 @@ class CommandProposer:
         stream = stream or known.get("stream", "text")
         if stream not in FORMATS:
             raise _wrong("stream", stream, f"known formats are {', '.join(FORMATS)}")
-        _check_numbers(timeout_s=timeout_s, repair_s=repair_s, breaker=breaker, memory_mb=memory_mb)
-        if not 0 <= repair <= 10:
+        if repair > 10:
             raise _wrong("repair", repair, "it must be from 0 to 10")
         for word in self.command:
             fill(word, dict.fromkeys(PLACEHOLDERS, "x"))
@@ -174,10 +176,18 @@ def _skill(path: str) -> str:
         raise _wrong("skill", path, f"it cannot be read: {error}") from None
 
 
-def _check_numbers(**values: float) -> None:
+def check_texts(**values: object) -> None:
+    """Raise `ConfigError` for an option that is no list of texts; a single text would be taken for its letters."""
     for name, value in values.items():
-        if value <= 0:
-            raise _wrong(name, value, "it must be more than 0")
+        if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) for v in value):
+            raise _wrong(name, value, 'write a list of texts, such as ["agent", "--flag"]')
+
+
+def check_numbers(**values: object) -> None:
+    """Raise `ConfigError` for an option that is no number above 0."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+            raise _wrong(name, value, "write a number above 0")
 
 
 def _wrong(option: str, value: object, why: str) -> ConfigError:

@@ -178,6 +178,24 @@ except OSError as error:
     assert {line.split(":")[0][:20] for line in result.left_out} == {"link", "pipe", "folder", "big", "'" + "n" * 19}
 
 
+async def test_thousands_of_files_come_back_as_far_as_they_may(laboratory: Laboratory) -> None:
+    many = """
+import os
+os.makedirs("/work/" + "d" * 100 + "/" + "e" * 100)
+for n in range(4100):
+    open("/work/" + "d" * 100 + "/" + "e" * 100 + f"/{n:05d}-\u00fc", "w").write("x" * (n // 4000))
+open("/work/pending_eval.json", "w").write("a list that is longer than any of them")
+open("/work/" + "d" * 100 + "/" + "e" * 100 + "/" + "f" * 100, "w")
+"""
+    result = await laboratory.bench().errand(python(many, limits=LIMITS))
+    assert result.outcome == "ok"
+    assert result.work is not None
+    assert len(result.work) == 4000
+    assert "pending_eval.json" in result.work
+    assert any("path is too long" in line for line in result.left_out)
+    assert result.left_out[-1] == "and 52 more"
+
+
 async def test_a_command_cannot_speak_for_the_runner_or_kill_it(laboratory: Laboratory) -> None:
     lie = r"""
 import os, signal

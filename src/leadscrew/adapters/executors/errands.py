@@ -47,7 +47,8 @@ BACK_BYTES = 64 << 20
 BACK_FILES = 4000
 GRACE_S = 30.0
 """Seconds beyond its own limit that the runner in the box gets to kill the tree and to bring the files back."""
-LINE_BYTES = 1 << 20
+LINE_BYTES = 8 << 20
+"""The longest line is the list of files that come back."""
 PROMPT = "prompt.json"
 _RUNNER = ("/py/bin/python3", "-s", "/guest/leadscrew_errand.py")
 Line = dict[str, Any]
