@@ -46,13 +46,19 @@ class Budget:
     def line(self) -> str:
         """Return what a model reads under every result.
 
+        Of time it says nothing before it is nearly up: a clock in the conversation would make every request a new one, so
+        that no interrupted session could go on from its recorded replies, and no run be replayed.
+
         >>> Budget(calls=40, tokens=60_000, seconds=90.0, calls_used=9, clock=lambda: 0.0).line()
-        'calls left 31 of 40, tokens left 60k, seconds left 90'
+        'calls left 31 of 40, tokens left 60k'
         """
         left = self.calls - self.calls_used
         tokens = max(0, self.tokens - self.tokens_used)
         count = f"{tokens // 1000}k" if tokens >= 10_000 else str(tokens)
-        text = f"calls left {left} of {self.calls}, tokens left {count}, seconds left {int(self.seconds_left)}"
-        if left <= max(2, self.calls // 10) or tokens < self.tokens // 10:
+        text = f"calls left {left} of {self.calls}, tokens left {count}"
+        late = self.seconds_left < self.seconds / 10
+        if late:
+            text += ", and nearly no time"
+        if late or left <= max(2, self.calls // 10) or tokens < self.tokens // 10:
             text += ". Nearly used up: leave your work in a usable state now, then finish"
         return text
