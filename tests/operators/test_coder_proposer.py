@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -103,6 +104,29 @@ async def test_the_coder_reads_the_history_and_delivers(tmp_path: Path) -> None:
         assert again.program is not None
         assert (again.program.digest, again.log) == (proposal.program.digest, proposal.log)
         assert len(model.asked) == before
+
+
+async def test_a_turn_cut_short_goes_on_from_its_recorded_replies(tmp_path: Path) -> None:
+    class Stuck(Working):
+        stuck = asyncio.Event()
+
+        async def complete(self, request: Any) -> Any:
+            if len(self.asked) == 3 and not self.stuck.is_set():
+                self.stuck.set()
+                await asyncio.Event().wait()
+            return await super().complete(request)
+
+    model = Stuck(GOOD)
+    async with laboratory(tmp_path, model) as made:
+        first = asyncio.create_task(propose(made))
+        await model.stuck.wait()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert len(model.asked) == 3
+        (proposal,) = await propose(made)
+        assert proposal.program is not None
+        assert len(model.asked) == len(GOOD), "three replies came from the record, the rest was asked once"
 
 
 async def test_a_broken_deliverable_is_mended_by_the_coder_too(tmp_path: Path) -> None:
