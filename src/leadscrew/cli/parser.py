@@ -18,7 +18,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and leave")
     parser.set_defaults(handler=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for group in (_start, _steer, _look, _ship):
+    for group in (_start, _steer, _look, _ship, _models):
         group(commands)
     return parser
 
@@ -160,6 +160,12 @@ def _ship(commands: _Commands[argparse.ArgumentParser]) -> None:
     add = _command(commands, "redteam", "ship:redteam", "attack the sandbox with hostile programs, each with a control")
     add("--only", metavar="NAME", action="append", default=[], help="run only this attack or family (may be repeated)")
     add("--user", metavar="NAME", default="", help="as root: attack as this ordinary user, such as nobody")
+
+
+def _models(commands: _Commands[argparse.ArgumentParser]) -> None:
+    add = _command(commands, "models", "models:models", "which models can be used now, and why not the others")
+    add("what", metavar="CONFIG | get", nargs="?", default="", help="a configuration, for its roles; or get, to fetch")
+    add("model", metavar="NAME", nargs="?", default="", help="with get: the local model to fetch (default: smollm2)")
 
 
 def _settings(add: Callable[..., argparse.Action]) -> None:

@@ -39,6 +39,8 @@ from leadscrew.engine.commit import Committer
 from leadscrew.errors import InfrastructureError
 from leadscrew.ports import Event, Model, Observer, Store, Visit
 
+EXTENSIONS = ("labels", "grammar")
+"""Fields that only models in this process understand."""
 UNSENT = frozenset({"stream", "stream_options"})
 """A streamed and an unstreamed call are the same request."""
 MAX_REFUSALS = 100
@@ -170,6 +172,9 @@ class ModelGateway:
             if client.name != dialect.name:
                 body = translate_request(body, client, dialect)
             pinned = dialect.pinned(body, model.pin)
+            if isinstance(model.backend, Provider):
+                # Our own extensions: a provider would turn the whole request down.
+                pinned = {key: value for key, value in pinned.items() if key not in EXTENSIONS}
         except BadRequest as error:
             raise Refusal(400, "invalid_request", self.redacted(str(error))) from error
         return model, dialect, {key: value for key, value in pinned.items() if key not in UNSENT}

@@ -195,7 +195,10 @@ def _left(limit: int | None, used: int) -> int | None:
 
 def _json(data: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
     body = json.dumps(data).encode()
-    return web.Response(body=body, status=status, headers=headers, content_type="application/json")
+    response = web.Response(body=body, status=status, headers=headers, content_type="application/json")
+    # A connection that a client keeps open would be shared by all processes that fork from it.
+    response.force_close()
+    return response
 
 
 def _error(client: Dialect, refusal: Refusal) -> web.Response:
@@ -210,5 +213,6 @@ def _only_usage(event: bytes) -> bool:
 
 async def _begin(request: web.BaseRequest) -> web.StreamResponse:
     response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-store"})
+    response.force_close()
     await response.prepare(request)
     return response

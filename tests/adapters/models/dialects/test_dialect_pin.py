@@ -226,7 +226,7 @@ def call(arguments: Any, finish: str = "tool_calls") -> dict[str, Any]:
         (OPENAI, call('{"x": 1}'), ""),
         (OPENAI, call(""), ""),
         (OPENAI, call('{"x": ', "length"), ""),
-        (OPENAI, call('{"x": '), "no JSON"),
+        (OPENAI, call('{"x": '), ""),
         (OPENAI, call({"x": 1}), "no text"),
         (OPENAI, {"choices": [{"message": {"tool_calls": 3}, "finish_reason": "stop"}]}, "no list"),
         (OPENAI, {"choices": [{"message": {"tool_calls": [3]}, "finish_reason": "stop"}]}, "no function"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -122,7 +121,7 @@ class OpenAIDialect:
             return "it ended with an error"
         if holds_half(reply):
             return "a text of it holds half of a character"
-        return _fault_of_calls(choices[0]["message"].get("tool_calls"), cut=finish == "length")
+        return _fault_of_calls(choices[0]["message"].get("tool_calls"))
 
     def error(self, message: str, kind: str, status: int) -> dict[str, Any]:
         """Return an error.
@@ -165,7 +164,8 @@ def _message(reply: Mapping[str, Any]) -> Mapping[str, Any]:
     return message if isinstance(message, Mapping) else {}
 
 
-def _fault_of_calls(calls: Any, *, cut: bool) -> str:
+def _fault_of_calls(calls: Any) -> str:
+    """Arguments that are no JSON are the model's mistake, for its caller to answer: the reply is whole all the same."""
     if calls is None:
         return ""
     if not isinstance(calls, list):
@@ -179,12 +179,6 @@ def _fault_of_calls(calls: Any, *, cut: bool) -> str:
         arguments = function.get("arguments")
         if not isinstance(arguments, str):
             return f"the arguments of {function['name']!r} are {kind_of(arguments)}, no text"
-        # A function without parameters may be called with an empty text.
-        if arguments and not cut:
-            try:
-                json.loads(arguments)
-            except (ValueError, RecursionError) as error:
-                return f"the arguments of {function['name']!r} are no JSON: {error}"
     return ""
 
 

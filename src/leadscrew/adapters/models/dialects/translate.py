@@ -351,9 +351,14 @@ def _reply_to_anthropic(reply: Mapping[str, Any]) -> dict[str, Any]:
     texts = [message.get("content"), message.get("refusal")]
     content: list[dict[str, Any]] = [{"type": "text", "text": text} for text in texts if text]
     for place, call in enumerate(message.get("tool_calls") or ()):
-        given = _object(call["function"]["arguments"])
-        if given is not None:
-            name = call["function"]["name"]
+        given, name = _object(call["function"]["arguments"]), call["function"]["name"]
+        if given is None:
+            if choice["finish_reason"] != "length":
+                said = call["function"]["arguments"]
+                content.append(
+                    {"type": "text", "text": f"[a call of {name} whose arguments are no JSON object: {said}]"}
+                )
+        else:
             content.append({"type": "tool_use", "id": call.get("id") or f"toolu_{place}", "name": name, "input": given})
     stop = "refusal" if message.get("refusal") else _STOP.get(choice["finish_reason"], "end_turn")
     if stop == "end_turn" and any(block["type"] == "tool_use" for block in content):

