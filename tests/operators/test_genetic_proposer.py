@@ -272,6 +272,25 @@ def test_better_candidates_are_bases_more_often(direction: Direction) -> None:
     assert "0.3" not in donors
 
 
+def test_a_line_keeps_to_its_founders_and_what_came_of_them() -> None:
+    desk = Desk(lambda program: 1.0)
+    for index, name in enumerate(("asks", "shows", "counts")):
+        proposal = Proposal(Program.of({"main.py": f"N = {index}\n"}), name=name)
+        desk.record(0, index, proposal, operator="found")
+    for index, base in enumerate(("0.0", "0.2", "1.0")):
+        desk.record(1, index, Proposal(Program.of({"main.py": f"N = 1{index}\n"}), (Edge("base", base),)))
+    memory = Memory()
+    memory.follow(desk.archive, desk.program)
+    rng = random.Random(1)
+    drawn = {memory.base(desk.archive, Options(line=("asks", "shows")), rng) for _ in range(200)}
+    assert drawn == {"0.0", "0.1", "1.0", "1.2"}
+    assert {memory.base(desk.archive, Options(line=("counts",)), rng) for _ in range(50)} == {"0.2", "1.1"}
+    assert memory.base(desk.archive, Options(line=("nobody",)), rng) is None
+    assert len(set(memory.donors(desk.archive, "0.0", Options(line=("asks",), founders=1.0), rng))) > 1
+    with pytest.raises(ConfigError, match="names of founding programs"):
+        Options.of({"line": "asks"})
+
+
 def test_moves_whose_children_beat_their_base_come_more_often() -> None:
     values = iter([1.0, *[2.0] * 6, *[0.5] * 9])
     desk = Desk(lambda program: next(values))

@@ -51,6 +51,10 @@ class Memory:
     read: int = 0
     valid: Growing = field(default_factory=Growing)
     founders: Growing = field(default_factory=Growing)
+    origin: dict[str, str] = field(default_factory=dict)
+    """Candidate -> the name of the founding program that its line of bases goes back to."""
+    lines: dict[str, Growing] = field(default_factory=dict)
+    """Name of a founding program -> the valid candidates of its line."""
     trees: dict[str, int] = field(default_factory=dict)
     """Shortened `tree_digest` -> the position of the first candidate with that tree."""
     tried: dict[str, Growing] = field(default_factory=lambda: {move: Growing() for move in MOVES})
@@ -71,8 +75,11 @@ class Memory:
                 told = candidate.claim.extra.get("tree") if candidate.operator == "genetic" else None
                 digest = told if isinstance(told, str) else tree_digest(program(candidate.id))
                 self.trees.setdefault(digest[:SHORT], position)
+            base = next(iter(candidate.sources("base")), "")
+            origin = self.origin.setdefault(candidate.id, self.origin.get(base, candidate.name))
             if is_valid(candidate):
                 self.valid.add(candidate.id, position)
+                self.lines.setdefault(origin, Growing()).add(candidate.id, position)
                 if candidate.plan == 0:
                     self.founders.add(candidate.id, position)
             self._credit(archive, candidate, position)
@@ -96,9 +103,13 @@ class Memory:
         return out
 
     def base(self, archive: Archive, options: Options, rng: random.Random) -> str | None:
-        """Draw a base: a member of the frontier, any valid candidate, or the winner of a tournament on val."""
+        """Draw a base: a member of the frontier, any valid candidate, or the winner of a tournament on val. With `line`
+        only the lines of the named founding programs compete, each as likely as the others."""
         if not self.valid.count(archive):
             return None
+        if options.line:
+            lines = [line for name in options.line if (line := self.lines.get(name)) and line.count(archive)]
+            return self._tournament(archive, options, rng, rng.choice(lines)) if lines else None
         draw = rng.random()
         frontier = archive.frontier()
         if draw < options.frontier and frontier:
@@ -123,8 +134,8 @@ class Memory:
                 break
         return out
 
-    def _tournament(self, archive: Archive, options: Options, rng: random.Random) -> str:
-        drawn = [self.valid.draw(archive, rng) for _ in range(options.tournament)]
+    def _tournament(self, archive: Archive, options: Options, rng: random.Random, among: Growing | None = None) -> str:
+        drawn = [(among or self.valid).draw(archive, rng) for _ in range(options.tournament)]
         best = drawn[0]
         for other in drawn[1:]:
             new, old = archive[other].value, archive[best].value

@@ -40,6 +40,7 @@ class Options:
     one proposal, `donors` the candidates it may take from. `max_bytes` is the size beyond which a program may not grow.
     Bases: a share `frontier` of them are members of the frontier, a share `any` any valid candidate, the rest wins a
     tournament of `tournament` valid candidates on val. A share `founders` of the donors comes from the founding plan.
+    `line` names founding programs: then only these and what came of them are bases, whatever else competes.
 
     >>> Options.of({"tries": 5}).tries
     5
@@ -52,6 +53,7 @@ class Options:
     frontier: float = 0.25
     any: float = 0.15
     founders: float = 0.4
+    line: tuple[str, ...] = ()
     max_bytes: int = 200_000
     credit: bool = True
 
@@ -71,6 +73,11 @@ class Options:
                 raise _bad(key, given[key], "a share between 0 and 1")
         if "credit" in given and not isinstance(given["credit"], bool):
             raise _bad("credit", given["credit"], "true or false")
+        if "line" in given:
+            line = given["line"]
+            if isinstance(line, str) or not all(isinstance(name, str) for name in line):
+                raise _bad("line", line, "a list of names of founding programs")
+            given["line"] = tuple(line)
         if "weights" in given:
             given["weights"] = _weights(given["weights"])
         options = cls(**given)

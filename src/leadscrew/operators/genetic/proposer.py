@@ -38,6 +38,7 @@ class GeneticProposer:
         frontier: float | None = None,
         any: float | None = None,
         founders: float | None = None,
+        line: Sequence[str] | None = None,
         max_bytes: int | None = None,
         credit: bool | None = None,
     ) -> None:
@@ -50,6 +51,7 @@ class GeneticProposer:
             "frontier": frontier,
             "any": any,
             "founders": founders,
+            "line": line,
             "max_bytes": max_bytes,
             "credit": credit,
         }
