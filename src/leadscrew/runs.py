@@ -93,7 +93,7 @@ def run(
     check_models(config, config.caps)
     with begun(folder):
         sandbox, report = wire.make_ready(config, folder, domain)
-        prepared = wire.prepare(domain, mounted(sandbox, domain))
+        prepared = wire.prepare(domain, mounted(sandbox, domain, config))
         store = wire.create_store(folder, config, method)
     try:
         begin(store, config, program, wire.prepared_event(prepared, domain))

@@ -87,7 +87,7 @@ def sitting(
     try:
         check(store)
         sandbox, report = wire.start_sandbox(config, folder)
-        prepared = wire.prepare(domain, mounted(sandbox, domain))
+        prepared = wire.prepare(domain, mounted(sandbox, domain, config))
         wire.check_same_data(store, prepared, domain.scorer_digest())
         found = wire.prepared_event(prepared, domain)
         if not any(True for _ in store.events("created")):
@@ -149,10 +149,11 @@ def check_no_loop() -> None:
     )
 
 
-def mounted(sandbox: Any, domain: Domain) -> list[str]:
-    """Return the host paths that boxes of a domain would show."""
+def mounted(sandbox: Any, domain: Domain, config: Config) -> list[str]:
+    """Return the host paths to search for gold: what boxes of programs show, and what the user shows to a proposer's box."""
     spec = BoxSpec("evaluate", domain.limits, masks=tuple(domain.masks()), environment=domain.environment)
-    return list(sandbox.exposes(spec))
+    shown = config.proposer.options.get("mounts", ())
+    return [*sandbox.exposes(spec), *(str(mount).partition(":")[0] for mount in shown)]
 
 
 @contextmanager

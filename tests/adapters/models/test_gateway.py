@@ -258,6 +258,10 @@ async def test_a_money_cap_with_an_unknown_price_refuses(make: Make) -> None:
 class Cents:
     """One cent per token."""
 
+    @property
+    def caching(self) -> Any:
+        return self
+
     def micro_usd(self, tokens_in: int, tokens_out: int) -> int:
         """Return the price."""
         return 10_000 * (tokens_in + tokens_out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import socket
 import threading
 from decimal import Decimal
@@ -63,11 +64,18 @@ def test_each_figure_of_the_user_counts_for_itself() -> None:
     assert price_of(KNOWN["ollama"], "m", input_price=1.0) == Price(1.0, 0.0)
 
 
-def test_what_costs_more_than_plain_tokens_counts() -> None:
+def test_long_prompts_and_the_providers_cache_have_their_own_price() -> None:
     sonnet = price_of(KNOWN["anthropic"], "claude-sonnet-4-5")
     assert sonnet is not None
-    assert sonnet.input > 3  # long prompts, and writing into the provider's cache
-    assert sonnet.output > 15
+    assert (sonnet.input, sonnet.output) == (3.0, 15.0)
+    ((start, longer_in, longer_out),) = sonnet.longer
+    assert longer_in > 3.0
+    assert longer_out > 15.0
+    assert sonnet.micro_usd(start, 100) == 3 * start + 1500
+    assert sonnet.micro_usd(start + 1, 0) == math.ceil(longer_in * (start + 1))
+    assert sonnet.caching.input == pytest.approx(3.75)
+    assert sonnet.caching.output == 15.0
+    assert price_of(KNOWN["openai"], "gpt-5-mini").caching.input == 0.25  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("model", ["text-embedding-3-small", "whisper-1", "gpt-4o-no-such-variant"])

@@ -114,10 +114,11 @@ def test_prices() -> None:
     assert price_of(Provider("mine", "https://models.example.org"), "gpt-5-mini") is None
 
 
-def test_of_tiers_the_dearest_counts() -> None:
+def test_tiers_are_kept_apart() -> None:
     found = price_of(KNOWN["gemini"], "gemini-2.5-pro")
     assert found is not None
-    assert found.input > 1.25
+    assert found.input == 1.25
+    assert found.longer[0][1] > 1.25
 
 
 def test_money_is_rounded_up() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from leadscrew.adapters.models.dialects import Dialect
-from leadscrew.adapters.models.metering import RoleModel
+from leadscrew.adapters.models.metering import Priced, RoleModel
 from leadscrew.adapters.models.visits import OpenVisit
 from leadscrew.adapters.models.waiting import Bound, Turnstile
 from leadscrew.core.budget import Account, Spend
@@ -53,6 +53,7 @@ class Asked:
     bound: Bound
     prompt: str
     entry: dict[str, Any]
+    price: Priced | None
     used: Spend = field(default_factory=Spend)
 
     @property
@@ -66,7 +67,7 @@ class Asked:
 
     def costing(self, tokens_in: int, tokens_out: int) -> Spend:
         """Return one call of so many tokens at the price of the role."""
-        price = self.model.price
+        price = self.price
         money = None if price is None else price.micro_usd(tokens_in, tokens_out)
         return Spend(calls=1, tokens_in=tokens_in, tokens_out=tokens_out, micro_usd=money)
 

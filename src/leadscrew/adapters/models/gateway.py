@@ -25,7 +25,7 @@ from leadscrew.adapters.models.dialects import (
     translate_request,
 )
 from leadscrew.adapters.models.doors import UnixDoor
-from leadscrew.adapters.models.metering import RoleModel, bound_of, usage_of
+from leadscrew.adapters.models.metering import RoleModel, bound_of, price_for, usage_of
 from leadscrew.adapters.models.providers import Provider
 from leadscrew.adapters.models.redact import Redactor
 from leadscrew.adapters.models.replay import Replay, ReplayMiss
@@ -184,7 +184,8 @@ class ModelGateway:
             raise Refusal(403, "allowance", "too many calls of this visit were refused; no more are looked at.")
         model, dialect, pinned = self._pinned(visit, client, body)
         access = visit.visit.access
-        bound = bound_of(pinned, dialect.max_tokens(pinned), model.price)
+        price = price_for(model, pinned)
+        bound = bound_of(pinned, dialect.max_tokens(pinned), price)
         request = digest_of([dialect.name, pinned])
         call = Call(
             role=access.role,
@@ -202,7 +203,7 @@ class ModelGateway:
         )
         prompt = dialect.prompt(pinned)
         entry = visit.started(access.role, model.pin.model, self.redacted(prompt))
-        return Asked(visit, model, dialect, pinned, call, bound, prompt, entry)
+        return Asked(visit, model, dialect, pinned, call, bound, prompt, entry, price)
 
     async def _allowed(self, asked: Asked, live: Live | None) -> CallReply:
         visit = asked.visit

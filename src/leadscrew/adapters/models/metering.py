@@ -30,6 +30,10 @@ class Priced(Protocol):
     def micro_usd(self, tokens_in: int, tokens_out: int) -> int:
         """Return what so many tokens cost, in millionths of a US dollar, rounded up."""
 
+    @property
+    def caching(self) -> Priced:
+        """The price of requests that ask for the provider's cache."""
+
 
 @dataclass(frozen=True, slots=True)
 class RoleModel:
@@ -65,6 +69,13 @@ def bound_of(body: Mapping[str, Any], max_tokens: int, price: Priced | None) -> 
     if body.get("tools"):
         tokens_in += TOOLS_TOKENS
     return Bound(tokens_in, max_tokens, None if price is None else price.micro_usd(tokens_in, max_tokens))
+
+
+def price_for(model: RoleModel, body: Mapping[str, Any]) -> Priced | None:
+    """Return the price of a request: dearer where it asks the provider to keep its prompt."""
+    if model.price is not None and b'"cache_control"' in canonical_json(body):
+        return model.price.caching
+    return model.price
 
 
 def usage_of(reported: tuple[int | None, int | None], bound: Bound, prompt: str, response: str) -> Usage:

@@ -27,16 +27,29 @@ PRICED = {
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """The price of a model in US dollars per million tokens.
+    """The price of a model in US dollars per million tokens. `longer` holds, in rising order, from how many input tokens of
+    one call on other prices hold: (tokens, input, output). `written` is what input costs that goes into a provider's cache.
 
     >>> Price(0.25, 2.0).micro_usd(1000, 100)
     450
     >>> Price(0.1, 0.0).micro_usd(1, 0)
     1
+    >>> Price(1.0, 10.0, longer=((200_000, 2.0, 20.0),)).micro_usd(300_000, 1)
+    600020
     """
 
     input: float
     output: float
+    longer: tuple[tuple[int, float, float], ...] = ()
+    written: float = 0.0
+
+    @property
+    def caching(self) -> Price:
+        """The price of requests that ask for a provider's cache: all of their input counts as written into it."""
+        factor = self.written / self.input if self.input else 1.0
+        if factor <= 1.0:
+            return self
+        return Price(self.written, self.output, tuple((n, i * factor, o) for n, i, o in self.longer))
 
     def __post_init__(self) -> None:
         for name, value in (("input", self.input), ("output", self.output)):
@@ -49,8 +62,12 @@ class Price:
 
     def micro_usd(self, tokens_in: int, tokens_out: int) -> int:
         """Return what so many tokens cost, in millionths of a US dollar, rounded up."""
+        rate_in, rate_out = self.input, self.output
+        for start, longer_in, longer_out in self.longer:
+            if tokens_in > start:
+                rate_in, rate_out = longer_in, longer_out
         # Decimal figures, taken exactly: 0.1 dollars for 10 tokens is 1, not 1.0000000000000002.
-        return math.ceil(tokens_in * Fraction(str(self.input)) + tokens_out * Fraction(str(self.output)))
+        return math.ceil(tokens_in * Fraction(str(rate_in)) + tokens_out * Fraction(str(rate_out)))
 
 
 FREE = Price(0.0, 0.0)
@@ -63,10 +80,9 @@ def price_of(
     """Return the price of a provider's model, or None where it is not known.
 
     The user's figures go first, each for itself. Models on this machine cost nothing. Then genai-prices is asked, as it is
-    installed and offline. Where it has several figures for one kind of token the highest one counts, so that a cap on money
-    always holds: tokens read from a provider's cache count in full, all input counts like writing it into a cache for an
-    hour (where that is offered, as Anthropic's is) or like sound (Gemini), and prices for long prompts or hours of the day
-    count always. To have other figures, set both prices yourself.
+    installed and offline. Where the price depends on the hour the highest one counts, and tokens that a provider reads from
+    its cache count in full, so that a cap on money holds; long prompts have their own price. To have other figures, set both
+    prices yourself.
 
     >>> price_of(KNOWN["ollama"], "qwen3")
     Price(input=0.0, output=0.0)
@@ -76,6 +92,8 @@ def price_of(
     known: Price | None = None
     if input_price is None or output_price is None:
         known = FREE if provider.local else _listed(provider, model)
+    if input_price is None and output_price is None:
+        return known
     given = known.input if input_price is None and known else input_price
     asked = known.output if output_price is None and known else output_price
     return None if given is None or asked is None else Price(given, asked)
@@ -96,11 +114,15 @@ def _listed(provider: Provider, model: str) -> Price | None:
     prices = list(_in_force(info.prices, today))
     if any(_figures(price, "requests") for price in prices):
         return None  # a price per request, which no price per token can bound
-    inputs = [max([*_figures(price, "input_"), *_figures(price, "cache_")], default=None) for price in prices]
-    outputs = [max(_figures(price, "output_"), default=None) for price in prices]
-    if not prices or any(figure is None for figure in (*inputs, *outputs)):
+    if not prices or any(price.input_mtok is None or price.output_mtok is None for price in prices):
         return None
-    return Price(float(max(i for i in inputs if i is not None)), float(max(o for o in outputs if o is not None)))
+    starts = sorted({start for price in prices for start in (*_starts(price.input_mtok), *_starts(price.output_mtok))})
+
+    def at(tokens: int) -> tuple[float, float]:
+        return max(_at(p.input_mtok, tokens) for p in prices), max(_at(p.output_mtok, tokens) for p in prices)
+
+    longer = tuple((start, *at(start + 1)) for start in starts)
+    return Price(*at(0), longer, max(_written(price) for price in prices))
 
 
 def _in_force(prices: Any, now: dt.datetime) -> Iterator[Any]:
@@ -115,6 +137,25 @@ def _in_force(prices: Any, now: dt.datetime) -> Iterator[Any]:
         rule = conditional.constraint
         if rule is None or (isinstance(rule, StartDateConstraint) and rule.active(now)):
             return
+
+
+def _starts(figure: Any) -> list[int]:
+    return [tier.start for tier in getattr(figure, "tiers", ())]
+
+
+def _at(figure: Any, tokens: int) -> float:
+    """Return what one token costs in a call with so many input tokens."""
+    rate = getattr(figure, "base", figure)
+    for tier in sorted(getattr(figure, "tiers", ()), key=lambda tier: tier.start):
+        if tokens > tier.start:
+            rate = tier.price
+    return float(rate)
+
+
+def _written(price: Any) -> float:
+    """Return what writing into the provider's cache costs, for as long as the dialect lets programs ask for: minutes."""
+    figure = getattr(price, "cache_write_mtok", None)
+    return 0.0 if figure is None else _at(figure, 0)
 
 
 def _figures(price: Any, beginning: str) -> list[Decimal]:

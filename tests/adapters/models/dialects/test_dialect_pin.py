@@ -135,7 +135,7 @@ def test_what_carries_its_data_is_kept() -> None:
     source = {"type": "base64", "media_type": "application/pdf", "data": "AA=="}
     text = {"type": "text", "media_type": "text/plain", "data": "the text"}
     anthropic = [
-        {"type": "document", "source": source, "title": "T", "cache_control": {"type": "ephemeral", "ttl": "1h"}},
+        {"type": "document", "source": source, "title": "T", "cache_control": {"type": "ephemeral"}},
         {"type": "document", "source": text, "citations": {"enabled": True}},
         {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "inner"}]}},
     ]
