@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from leadscrew.runs import run as run
     from leadscrew.runs import verify as verify
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _ROOMS = {
     "config": ("Config", "load_config"),

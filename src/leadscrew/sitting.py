@@ -153,7 +153,7 @@ def mounted(sandbox: Any, domain: Domain, config: Config) -> list[str]:
     """Return the host paths to search for gold: what boxes of programs show, and what the user shows to a proposer's box."""
     spec = BoxSpec("evaluate", domain.limits, masks=tuple(domain.masks()), environment=domain.environment)
     shown = config.proposer.options.get("mounts", ())
-    return [*sandbox.exposes(spec), *(str(mount).partition(":")[0] for mount in shown)]
+    return [*sandbox.exposes(spec), *(os.path.expanduser(str(mount).partition(":")[0]) for mount in shown)]
 
 
 @contextmanager
