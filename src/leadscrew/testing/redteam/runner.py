@@ -29,6 +29,7 @@ FAMILIES = (
     "trees",
     "answers",
     "grading",
+    "allowances",
 )
 """The files of this folder that hold attacks."""
 
