@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from leadscrew.config import Config
 from leadscrew.config.sections import ModelCaps, ModelSection
 from leadscrew.core.budget import Caps
-from leadscrew.core.call import Pin
+from leadscrew.core.call import Call, CallReply, Pin
 from leadscrew.core.canonical import digest_of
 from leadscrew.engine.commit import Committer
 from leadscrew.errors import ConfigError
@@ -227,3 +227,18 @@ def facts(config: Config) -> dict[str, Any]:
         }
         for role, pin in pins(config).items()
     }
+
+
+def prompt_and_response(config: Config, call: Call, reply: CallReply | None) -> tuple[str, str]:
+    """Return a recorded request and its reply as text: what the model read, and what it said."""
+    from leadscrew.adapters.models.dialects import DIALECTS, OPENAI, Dialect
+    from leadscrew.adapters.models.providers import find
+
+    dialect: Dialect = OPENAI
+    if not in_process(call.model):
+        try:
+            dialect = DIALECTS[find(call.model, providers(config))[0].dialect]
+        except ConfigError:
+            # A provider that the configuration no longer names: most speak this form.
+            dialect = OPENAI
+    return dialect.prompt(call.body), dialect.text(reply.body) if reply and reply.body else ""

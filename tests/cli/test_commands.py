@@ -153,7 +153,19 @@ def test_help_names_every_command_and_the_module_runs(capsys: Captured) -> None:
     names = re.findall(r"^    (\w+) ", text, re.MULTILINE)
     assert set(names) == {
         *("demo", "init", "run", "resume", "stop", "note", "approve", "status", "show", "tree", "diff", "trace", "why"),
-        *("frontier", "propose", "submit", "finalize", "export", "fork", "verify", "doctor", "redteam"),
+        *(
+            "frontier",
+            "propose",
+            "submit",
+            "finalize",
+            "export",
+            "fork",
+            "verify",
+            "doctor",
+            "redteam",
+            "models",
+            "calls",
+        ),
     }
 
 

@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from leadscrew.core.archive import Archive
+from leadscrew.core.budget import Caps, Spend
 from leadscrew.core.proposal import Candidate, Edit, Verdict
 from leadscrew.core.task import Aggregate, Objective
 from leadscrew.core.trial import Evaluation, Outcome, Purpose, Trial
+from leadscrew.engine.meter import Meter
 from leadscrew.ports import Event
 from leadscrew.report.live import Progress, watch
 
@@ -94,3 +96,40 @@ def test_an_unknown_event_changes_nothing() -> None:
     progress.take(Event("something", {"else": 1}))
     assert progress.headline() == "no program could be evaluated yet"
     assert progress.left() == ""
+
+
+def failure(message: str, **more: Any) -> Event:
+    """A failed model call; with `in_a_row` a failed plan."""
+    return Event("infra", {"message": message, **({"role": "solver"} if not more else {}), **more})
+
+
+def test_a_failed_call_is_told_once_and_is_no_failure_of_the_run() -> None:
+    stream = io.StringIO()
+    with watch(stream=stream) as observe:
+        for _ in range(5):
+            observe(failure("503: overloaded"))
+        observe(failure("1 trials could not be run: 503: overloaded", in_a_row=1))
+        observe(failure("another"))
+    assert stream.getvalue().splitlines() == [
+        "a model call of the role solver failed: 503: overloaded",
+        "our own parts failed (no candidate is blamed): a model did not answer; 1 failures in a row",
+        "a model call of the role solver failed: another",
+    ]
+    progress = Progress()
+    progress.take(failure("503: overloaded"))
+    assert progress.infra == 0
+    progress.take(failure("disk full", in_a_row=1))
+    assert (progress.infra, progress.last) == (1, "our own parts failed (no candidate is blamed): disk full")
+
+
+def test_calls_tokens_and_money_stand_against_their_caps() -> None:
+    clock = iter([0.0, *[10.0] * 20])
+    meter = Meter(Caps(calls=100, tokens=2_000_000, usd=1.0), clock=lambda: next(clock))
+    progress = Progress()
+    progress.take(Event("run", {"meter": meter}))
+    assert "calls" not in progress.spend()
+    meter.run.spent = Spend(calls=7, tokens_in=900, tokens_out=100, micro_usd=250_000)
+    assert progress.spend().endswith("7 of 100 calls, 1000 of 2000000 tokens, $0.25 of $1")
+    assert progress.left().startswith("at most ")
+    meter.run.spent = Spend(calls=7, micro_usd=None)
+    assert progress.spend().endswith("cost unknown of $1")

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from leadscrew.cli.output import number, print_diff, print_fields, print_json, print_table
+from leadscrew.cli.output import money, number, print_diff, print_fields, print_json, print_table
 from leadscrew.report import views
 
 
@@ -19,8 +19,7 @@ def status(args: argparse.Namespace) -> int:
         return 0
     spend, caps = found["spend"], found["caps"]
     used = [f"{spend.get('trials', 0)}{_of(caps, 'trials')} trials", f"{found['seconds']:.0f}{_of(caps, 'seconds')} s"]
-    if spend.get("calls"):
-        used.append(f"{spend['calls']}{_of(caps, 'calls')} calls")
+    asked = _models(found)
     print_fields(
         [
             ("run", found["folder"]),
@@ -34,6 +33,7 @@ def status(args: argparse.Namespace) -> int:
             ("held", ", ".join(found["held"])),
             ("open benches", "\n".join(found["benches"])),
             ("spent", ", ".join(used)),
+            *asked,
             ("notes", "\n".join(found["notes"])),
             ("last failure of ours", found["infra"]),
             ("certificate", found["certificate"]),
@@ -60,6 +60,7 @@ def show(args: argparse.Namespace) -> int:
             ("reason", found["reason"]),
             *((split, _headline(e)) for split, e in found["evaluations"].items()),
             ("failures", _counts(found["evaluations"].get("val", {}).get("failures", {}))),
+            ("mean costs on val", _costs(found["evaluations"].get("val", {}))),
             ("verdict", f"{verdict['klass']}: {verdict['reason']}" if verdict else ""),
             ("claim", _claim(found["claim"])),
             ("made from", "\n".join(f"{e['kind']} {e['source']}" for e in found["edges"])),
@@ -120,8 +121,9 @@ def trace(args: argparse.Namespace) -> int:
                 ("output", kept.get("stdout", "")),
                 ("errors", kept.get("stderr", "")),
                 ("calls", "\n".join(_short(call) for call in kept.get("calls", ()))),
+                ("model calls, whoever paid", _logical(trial["spend"])),
                 ("files", "\n".join(kept.get("files", {}))),
-                ("used", ", ".join(f"{key} {value}" for key, value in trial["spend"].items())),
+                ("used", ", ".join(f"{k} {v}" for k, v in trial["spend"].items() if k not in _OF_MODELS)),
             ]
         )
     return 0
@@ -152,6 +154,7 @@ def why(args: argparse.Namespace) -> int:
                 f"+{change['added']} -{change['removed']} lines in {', '.join(change['files'])}" if change else "",
             ),
             ("val", _headline(found["evaluations"]["val"]) if "val" in found["evaluations"] else ""),
+            ("mean costs on val", _costs(found["evaluations"].get("val", {}))),
             ("gain over base", f"{found['gain_over_base']:+.4f}" if found["gain_over_base"] is not None else ""),
             ("outcome", found["outcome"] if found["outcome"] != "ok" else ""),
             ("failure", found["failure"]),
@@ -186,9 +189,48 @@ def frontier(args: argparse.Namespace) -> int:
 
 # -- words ---------------------------------------------------------------------------------------
 
+_OF_MODELS = ("calls", "tokens_in", "tokens_out", "micro_usd")
+
+
+def _models(found: Mapping[str, Any]) -> list[tuple[str, object]]:
+    """What the model calls of a run have cost: in sum against the caps, and by role."""
+    spend, caps, models = found["spend"], found["caps"], found["models"]
+    if not models["by_role"]:
+        return []
+    tokens = spend.get("tokens_in", 0) + spend.get("tokens_out", 0)
+    # A sum of zero is left out of a stored vector, an unknown one is null.
+    paid = money(spend.get("micro_usd", 0)).replace("unknown", "cost unknown (a model without a known price)")
+    cap = f" of ${caps['usd']:g}" if "usd" in caps else ""
+    whole = f"{spend.get('calls', 0)}{_of(caps, 'calls')} calls, {tokens}{_of(caps, 'tokens')} tokens, {paid}{cap}"
+    roles = []
+    for role, used in models["by_role"].items():
+        held = models["caps_by_role"].get(role, {})
+        own = f" of ${held['usd']:g}" if "usd" in held else ""
+        roles.append(
+            f"{role}: {used['calls']}{_of(held, 'calls')} calls, {used['tokens_in'] + used['tokens_out']}"
+            f"{_of(held, 'tokens')} tokens ({used['tokens_in']} in, {used['tokens_out']} out), "
+            f"{money(used['micro_usd'])}{own}"
+        )
+    under_way = "under way" if found["state"] == "running" else "without a reply, counted at their bound"
+    open_calls = [f"{models['unanswered']} {under_way}"] if models["unanswered"] else []
+    if models["uncertain"]:
+        open_calls.append(f"{models['uncertain']} attempts may be billed without an answer, counted at their bound")
+    return [("models", whole), ("by role", "\n".join(roles)), ("open calls", "; ".join(open_calls))]
+
+
+def _costs(evaluation: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in evaluation.get("costs", {}).items())
+
+
+def _logical(spend: Mapping[str, Any]) -> str:
+    if not spend.get("calls"):
+        return ""
+    text = f"{spend['calls']} calls, {spend.get('tokens_in', 0)} tokens in, {spend.get('tokens_out', 0)} out"
+    return f"{text}, worth {money(spend.get('micro_usd', 0))}"
+
 
 def _of(caps: Mapping[str, Any], name: str) -> str:
-    return f" of {caps[name]:g}" if name in caps else ""
+    return f" of {caps[name]:.10g}" if name in caps else ""
 
 
 def _counts(counts: Mapping[str, int]) -> str:

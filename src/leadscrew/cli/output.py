@@ -69,5 +69,16 @@ def number(value: object, digits: int = 4) -> str:
     return str(value)
 
 
+def money(micro_usd: int | None) -> str:
+    """Write millionths of a US dollar for people; an unknown price in words, never as nothing.
+
+    >>> money(1_234_500), money(0), money(None)
+    ('$1.2345', '$0', 'unknown')
+    """
+    if micro_usd is None:
+        return "unknown"
+    return f"${micro_usd / 1e6:.4f}" if micro_usd else "$0"
+
+
 def _cell(value: object) -> str:
     return number(value) if value is None or isinstance(value, float) else " ".join(str(value).split("\n"))

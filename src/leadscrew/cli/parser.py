@@ -132,6 +132,12 @@ def _look(commands: _Commands[argparse.ArgumentParser]) -> None:
     add("candidate", metavar="CANDIDATE", help="a candidate id")
     add("instance", metavar="INSTANCE", nargs="?", default="", help="an instance id (default: list the trials)")
 
+    add = _command(commands, "calls", "calls:calls", "the recorded model calls: who asked, what it took, what failed")
+    add("run", metavar="RUN", help=_RUN)
+    add("candidate", metavar="CANDIDATE", nargs="?", default="", help="only those of this candidate's program")
+    add("--failed", action="store_true", help="only those without a usable reply")
+    add("--number", type=int, metavar="N", help="one call with its whole request and reply")
+
     add = _command(commands, "why", "look:why", "how a candidate came about, and why it was kept or not")
     add("run", metavar="RUN", help=_RUN)
     add("candidate", metavar="CANDIDATE", nargs="?", default="", help="a candidate id (default: the champion)")

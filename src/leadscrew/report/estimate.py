@@ -111,6 +111,8 @@ def _model_line(role: str, row: Mapping[str, Any]) -> str:
     if "calls" in row:
         text += f"; with one call per trial up to {row['calls']} calls"
         if row["usd_full"]:
-            text += f", {row['usd_least']:.2f} USD for the inputs alone, {row['usd_full']:.2f} with replies of full length"
+            text += (
+                f", {row['usd_least']:.2f} USD for the inputs alone, {row['usd_full']:.2f} with replies of full length"
+            )
     caps = ", ".join(f"{cap:g} {name}" for name, cap in row["caps"].items())
     return text + (f"; capped at {caps}" if caps else "; without a cap of its own")

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any, TextIO
 
 from leadscrew.core.archive import Archive
+from leadscrew.core.budget import Spend
 from leadscrew.core.proposal import Candidate, Edit
 from leadscrew.core.trial import Trial
 from leadscrew.engine.meter import Meter
@@ -32,7 +33,9 @@ class Progress:
         self.start: Candidate | None = None
         self.phase = "starting"
         self.last = ""
+        self._told: set[tuple[str, str]] = set()
         self._meter: Meter | None = None
+        self._before: Mapping[str, float | None] | None = None
         self._plans_here = 0
         self._began = time.monotonic()
 
@@ -57,6 +60,7 @@ class Progress:
             self._candidate(data["candidate"])
         elif event.kind == "verdict":
             self.phase = "searching"
+            self._told.clear()
             self._plans_here += 1
             archive: Archive | None = data.get("archive")
             if archive is not None:
@@ -71,8 +75,7 @@ class Progress:
             if isinstance(plan, Edit) and plan.operator == "external":
                 self.last = f"plan {data['number']} waits for a submission: `leadscrew propose` prints its bench"
         elif event.kind == "infra":
-            self.infra += 1
-            self.last = f"our own parts failed (no candidate is blamed): {data.get('message', '')}"
+            self._infra(data)
         elif event.kind == "note":
             self.last = f"note: {data.get('text', '')}"
         elif event.kind == "final":
@@ -82,9 +85,22 @@ class Progress:
         elif event.kind == "done":
             self.phase = "done"
 
+    def _infra(self, data: Mapping[str, Any]) -> None:
+        """A failure of ours: of one model call, told once for each cause; or of a plan, which counts."""
+        message, role = str(data.get("message", "")), str(data.get("role", ""))
+        if "in_a_row" not in data:
+            self.last = "" if (role, message) in self._told else f"a model call of the role {role} failed: {message}"
+            self._told.add((role, message))
+            return
+        self.infra += 1
+        if any(told and told in message for _, told in self._told):
+            message = f"a model did not answer; {data['in_a_row']} failures in a row"
+        self.last = f"our own parts failed (no candidate is blamed): {message}"
+
     def _run(self, data: Mapping[str, Any]) -> None:
         self._meter = data.get("meter")
         if self._meter is not None:
+            self._before = _amounts(self._meter.run.spent)
             self.caps = {name: cap for name, cap in asdict(self._meter.run.caps).items() if cap is not None}
         if data.get("config") is not None:
             self.total = plans_of(load_method(data["config"]))
@@ -107,14 +123,29 @@ class Progress:
         return text
 
     def spend(self) -> str:
-        """Trials and time used, against their caps."""
+        """Trials, time and model calls used, against their caps."""
         trials = (
             f"{self.trials} of {self.caps['trials']:g} trials" if "trials" in self.caps else f"{self.trials} trials"
         )
         seconds = f"{self.seconds:.0f}"
-        return (
-            f"{trials}, {seconds} of {self.caps['seconds']:g} s" if "seconds" in self.caps else f"{trials}, {seconds} s"
-        )
+        clock = f"{seconds} of {self.caps['seconds']:g} s" if "seconds" in self.caps else f"{seconds} s"
+        return ", ".join([trials, clock, *self._model_spend()])
+
+    def _model_spend(self) -> list[str]:
+        """Calls, tokens and money paid so far by all sittings, against the caps of the run; nothing without a call."""
+        spent = self._meter.run.spent if self._meter is not None else None
+        if spent is None or not spent.calls:
+            return []
+        tokens = spent.tokens_in + spent.tokens_out
+        usd = "cost unknown" if spent.micro_usd is None else f"${spent.micro_usd / 1e6:.4g}"
+        return [
+            f"{spent.calls}{self._of('calls')} calls",
+            f"{tokens}{self._of('tokens')} tokens",
+            *([f"{usd}{self._of('usd', '$')}"] if spent.micro_usd != 0 or "usd" in self.caps else []),
+        ]
+
+    def _of(self, name: str, sign: str = "") -> str:
+        return f" of {sign}{self.caps[name]:.10g}" if name in self.caps else ""
 
     def left(self) -> str:
         """The time left: by the pace so far, cut by the cap in seconds; empty while nothing can be said."""
@@ -124,13 +155,30 @@ class Progress:
             caps.append(max(0.0, self.caps["seconds"] - self.seconds))
         if "trials" in self.caps and self.trials:
             caps.append(here / self.trials * max(0.0, self.caps["trials"] - self.spent_trials))
+        caps += self._until_model_caps(here)
         if self.total and self._plans_here > 1:
             return f"about {min([here / self._plans_here * max(0, self.total - self.plans), *caps]):.0f} s left"
         return f"at most {min(caps):.0f} s left" if caps else ""
 
+    def _until_model_caps(self, here: float) -> list[float]:
+        """Seconds until the caps on calls, tokens and money, at the pace of this sitting."""
+        if self._meter is None or self._before is None:
+            return []
+        now, out = _amounts(self._meter.run.spent), []
+        for name, cap in self.caps.items():
+            used, before = now.get(name), self._before.get(name)
+            if used is not None and before is not None and used > before:
+                out.append(here / (used - before) * max(0.0, cap - used))
+        return out
+
     def plan_count(self) -> str:
         """Plans judged, of how many."""
         return f"{self.plans} of {self.total} plans" if self.total else f"{self.plans} plans"
+
+
+def _amounts(spent: Spend) -> dict[str, float | None]:
+    money = None if spent.micro_usd is None else spent.micro_usd / 1e6
+    return {"calls": spent.calls, "tokens": spent.tokens_in + spent.tokens_out, "usd": money}
 
 
 def _interval(candidate: Candidate) -> str:
@@ -159,7 +207,8 @@ def _lines(progress: Progress, out: TextIO) -> Observer:
             parts = [progress.plan_count(), progress.headline(), progress.spend(), progress.left()]
             print(", ".join(p for p in parts if p), file=out, flush=True)
         elif event.kind in ("infra", "note") or (event.kind == "plan" and "waits" in progress.last):
-            print(progress.last, file=out, flush=True)
+            if progress.last:
+                print(progress.last, file=out, flush=True)
             progress.last = ""
         elif event.kind == "final" and event.data.get("state") == "tested":
             print(f"tested {event.data.get('candidate')}: {event.data.get('value')}", file=out, flush=True)

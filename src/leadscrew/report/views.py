@@ -13,6 +13,7 @@ from leadscrew.core.program import unified
 from leadscrew.core.proposal import Candidate, Edit
 from leadscrew.core.trial import Evaluation, Trial
 from leadscrew.errors import NotFoundError
+from leadscrew.report.calls import summary
 from leadscrew.report.numbers import spread
 from leadscrew.report.reading import Reading, held, is_running, reading
 
@@ -50,6 +51,7 @@ def status(run: str | Path) -> dict[str, Any]:
             "held": held(r),
             "benches": [str(b) for b in _open_benches(r, {p.number for p in plans} - judged)],
             "spend": r.store.spend().to_json(),
+            "models": summary(r),
             "seconds": max(sittings, default=0.0),
             "caps": {k: v for k, v in dataclasses.asdict(config.caps).items() if v is not None},
             "notes": [str(data.get("text", "")) for _, _, data in r.store.events("note")],

@@ -1,0 +1,57 @@
+"""`leadscrew calls`, and what `status` says of model calls."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from leadscrew.cli import main
+from support.asked_run import make_asked_run
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_asked_run(tmp_path_factory.mktemp("asked") / "r")
+
+
+def said(capsys: Captured, *words: str) -> str:
+    assert main(list(words)) == 0
+    return capsys.readouterr().out
+
+
+def test_a_table_and_one_call(run: Path, capsys: Captured) -> None:
+    text = said(capsys, "calls", str(run))
+    assert "503: overloaded" in text
+    assert "$0.0001" in text
+    assert "unanswered" in text
+    assert "final" in text
+    assert len(said(capsys, "calls", str(run), "--failed").splitlines()) == 3
+    assert "no such model calls" in said(capsys, "calls", str(run), "0.0")
+    number = str(json.loads(said(capsys, "calls", str(run), "1.0", "--json"))[0]["number"])
+    one = said(capsys, "calls", str(run), "--number", number)
+    assert "What is one plus one?" in one
+    assert "30 in, 4 out" in one
+    assert json.loads(said(capsys, "calls", str(run), "--number", number, "--json"))["response"] == "two"
+
+
+def test_a_number_stands_alone(run: Path, capsys: Captured) -> None:
+    assert main(["calls", str(run), "--number", "1", "--failed"]) == 2
+    assert "--number names one call" in capsys.readouterr().err
+
+
+def test_status_names_caps_roles_and_open_calls(run: Path, capsys: Captured) -> None:
+    text = said(capsys, "status", str(run))
+    assert "4 calls, 2068 of 5000000 tokens, $0.0042 of $2" in text
+    assert "solver: 3 of 40 calls, 1068 tokens (60 in, 1008 out), $0.0022" in text
+    assert "1 without a reply, counted at their bound; 1 attempts may be billed" in text
+
+
+def test_an_unknown_price_is_said_in_words(tmp_path: Path, capsys: Captured) -> None:
+    folder = make_asked_run(tmp_path / "r", priced=False)
+    text = said(capsys, "status", str(folder))
+    assert "cost unknown (a model without a known price) of $2" in text
+    assert "unknown" in said(capsys, "calls", str(folder))
