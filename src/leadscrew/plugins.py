@@ -64,8 +64,15 @@ def load_method(config: Config) -> Method:
     settings_class = getattr(module, maker.__name__ + "Settings")
     preset: Mapping[str, Any] = module.PRESETS.get(config.run.preset, {})
     settings = build_settings(settings_class, {**preset, **config.method_options}, config.run.method)
-    method: Method = maker(settings, proposer=config.proposer.name)
+    method: Method = maker(settings, proposer=operator_of(config))
     return method
+
+
+def operator_of(config: Config) -> str:
+    """Return the name by which plans ask for the configured proposer: one of the user's own goes by its class or factory, so
+    that no path of a machine is part of a run."""
+    file, colon, attribute = config.proposer.name.rpartition(":")
+    return attribute if colon and file.endswith(".py") else config.proposer.name
 
 
 def load_proposer(config: Config) -> Proposer:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from leadscrew import roles
 from leadscrew.adapters.executors.errands import ErrandRunner
+from leadscrew.adapters.executors.judging import Judges
 from leadscrew.adapters.executors.local import LocalExecutor
 from leadscrew.adapters.executors.scorer import ProcessScorer
 from leadscrew.adapters.sandboxes import choose
@@ -39,7 +40,7 @@ from leadscrew.operators.clean import Clean
 from leadscrew.operators.deliverable import PENDING, find_candidate, read_deliverable
 from leadscrew.operators.external import Submitted
 from leadscrew.operators.found import Found
-from leadscrew.plugins import load_proposer
+from leadscrew.plugins import load_proposer, operator_of
 from leadscrew.policies.hygiene import DataNames
 from leadscrew.ports import Domain, Event, Message, Method, Observer, Proposer, Sandbox, SandboxReport, Store
 
@@ -143,7 +144,7 @@ class Assembly:
             method=self.method,
             domain=self.domain,
             proposers={
-                proposer.name: Clean(proposer, names),
+                operator_of(config): Clean(proposer, names),
                 "found": Found(seed),
                 "submitted": Clean(Submitted(), names),
             },
@@ -274,6 +275,8 @@ def assemble(
         final_caps=caps.final,
     )
     gateway = roles.build_gateway(config, store, committer, meter, cache_folder(), observe) if config.models else None
+    if gateway is not None and roles.JUDGE in config.models:
+        scorer.judges = Judges(gateway, roles.access(config, roles.JUDGE), place)
     executor = LocalExecutor(sandbox, workers=workers, root=place, gateway=gateway)
     splits: dict[Split, Sequence[Instance]] = {s: domain.instances(s) for s in ("train", "val")}
     errands = ErrandRunner(
@@ -349,9 +352,14 @@ def prepared_event(prepared: Prepared, domain: Domain) -> dict[str, Any]:
 def fit(config: Config, domain: Domain) -> Domain:
     """Give a domain the limits and the further objectives that a configuration asks for, and return it.
 
-    Raises `ConfigError` for a cost that nothing measures.
+    Raises `ConfigError` for a cost that nothing measures, and `DomainError` for a scorer whose judge is not configured.
     """
     domain.limits = config.limits_over(domain.limits)
+    if domain.judged and roles.JUDGE not in config.models:
+        raise DomainError(
+            f"the scorer of {domain.name!r} asks the judge, but no model has that role. Write [models.judge] with "
+            'model = "provider/name".'
+        )
     known = {objective.name for objective in domain.objectives}
     for name in config.evaluation.costs:
         if name not in MEASURED_COSTS:
