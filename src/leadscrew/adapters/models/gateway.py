@@ -29,6 +29,7 @@ from leadscrew.adapters.models.metering import RoleModel, bound_of, price_for, u
 from leadscrew.adapters.models.providers import Provider
 from leadscrew.adapters.models.redact import Redactor
 from leadscrew.adapters.models.replay import Replay, ReplayMiss
+from leadscrew.adapters.models.screen import Screen
 from leadscrew.adapters.models.upstream import Upstream, UpstreamFailed
 from leadscrew.adapters.models.visits import OpenVisit
 from leadscrew.adapters.models.waiting import Flights, Turnstile
@@ -349,16 +350,13 @@ class ModelGateway:
         if self._upstream is None:
             raise InfrastructureError(f"there is no way to the provider {provider.name}")
 
-        def on_event(event: bytes) -> None:
-            assert live is not None
-            live.put(self._redact.data(event))
-
+        screen = None if live is None else Screen(self._redact, live.put)
         reply = await self._upstream.send(
             provider,
             asked.body,
             timeout_s=asked.model.timeout_s,
             retries=asked.model.retries,
-            on_event=None if live is None else on_event,
+            on_event=None if screen is None else screen.put,
             again=stake.again,
         )
         return reply.body, reply.attempts, reply.uncertain

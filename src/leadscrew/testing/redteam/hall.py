@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -18,15 +21,20 @@ from leadscrew.core.program import Program
 from leadscrew.core.task import Interface, Limits
 from leadscrew.engine.commit import Committer
 from leadscrew.engine.meter import Meter
-from leadscrew.ports import Access, BoxTrial, Gateway, Item, Job
+from leadscrew.ports import Access, BoxTrial, Gateway, Item, Job, Sandbox
 from leadscrew.testing.redteam.arena import QUICK, Arena, Play
 from leadscrew.testing.redteam.naive_gateway import Made, NaiveGateway
 from leadscrew.testing.upstream import Fault, Reply, ScriptedUpstream
 
+# What hostile clients do to the scripted provider is no news for the terminal.
+logging.getLogger("aiohttp.server").addHandler(logging.NullHandler())
+
 KEY_NAME = "REDTEAM_KEY"
-ROLES = {"solver": "small", "judge": "large", "proposer": "large"}
+ROLES = {"solver": "small", "judge": "large", "proposer": "small"}
 """The roles of a hall and the models behind them."""
 MAX_TOKENS = 64
+FREE = Caps()
+"""No cap at all."""
 
 CLIENT = '''
 import http.client, json, os, socket
@@ -85,14 +93,16 @@ class Hall:
         reply: Reply = lambda request: "yes",
         *,
         fault: Callable[[int, dict[str, Any]], Fault | None] | Sequence[Fault | None] = (),
-        caps: Caps = Caps(),
+        caps: Caps = FREE,
         raw: bool = False,
+        serial: bool = False,
         delay_s: float = 0.0,
+        base_url: str = "",
     ) -> None:
         self.arena = arena
         self.key = f"sk-{arena.secret()}-{arena.secret()}"
         self.upstream = ScriptedUpstream(reply, fault=fault, delay_s=delay_s)
-        self._caps, self._raw = caps, raw
+        self._caps, self._raw, self._serial, self._base_url = caps, raw, serial, base_url
         self.gateway: Gateway | None = None
         self.store: SQLiteStore | None = None
         self.naive: NaiveGateway | None = None
@@ -102,9 +112,13 @@ class Hall:
     async def __aenter__(self) -> Hall:
         await self.upstream.start()
         if not self.arena.defended:
-            self.gateway = self.naive = NaiveGateway(self.upstream.url, self.key, ROLES, raw=self._raw)
+            self.gateway = self.naive = NaiveGateway(
+                self._base_url or self.upstream.url, self.key, raw=self._raw, serial=self._serial
+            )
             return self
         provider = self.upstream.provider("scripted", key_env=KEY_NAME)
+        if self._base_url:
+            provider = replace(provider, base_url=self._base_url)
         store = self.store = SQLiteStore.create(self.arena.folder / "run", config={}, seed=1)
         meter = Meter(self._caps, before=store.spend(), calls_before=store.call_spend(), role_caps={})
         self.gateway = ModelGateway(
@@ -137,7 +151,7 @@ class Hall:
         program: str | Mapping[str, str],
         inputs: Sequence[Any],
         *,
-        allowance: Caps = Caps(),
+        allowance: Caps = FREE,
         role: str = "solver",
         candidate: str = "1.0",
         plan: int = 1,
@@ -147,6 +161,8 @@ class Hall:
         interface: Interface | None = None,
         limits: Limits = QUICK,
         fork_sharing: bool = False,
+        sandbox: Sandbox | None = None,
+        root: Path | None = None,
     ) -> Play:
         """Run a program in one real box with a door to the gateway, trial after trial, and return how it went.
 
@@ -172,7 +188,7 @@ class Hall:
             access=Access(role, plan, candidate, allowance, f"learn:{candidate}"),
         )
         executor = LocalExecutor(
-            self.arena.sandbox, workers=1, spares=0, gateway=self.gateway, fork_sharing=fork_sharing
+            sandbox or self.arena.sandbox, 1, spares=0, root=root, gateway=self.gateway, fork_sharing=fork_sharing
         )
         try:
             replies = [reply async for reply in executor.run(job)]

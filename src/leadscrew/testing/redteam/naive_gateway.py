@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import unicodedata
-from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,9 @@ from leadscrew.ports import Visit, Visited
 if TYPE_CHECKING:
     from aiohttp import ClientSession, web
 
+_QUIET = logging.getLogger("leadscrew.redteam")
+_QUIET.addHandler(logging.NullHandler())
+_QUIET.propagate = False
 HOP = {"host", "content-length", "transfer-encoding", "connection", "accept-encoding"}
 
 
@@ -35,11 +39,17 @@ class Made:
 
 
 class NaiveGateway:
-    """The gateway port without defences. `raw` passes bytes on as they are, and takes a connection for a call."""
+    """The gateway port without defences. `raw` passes bytes on as they are, and takes a connection for a call; `serial`
+    serves one connection after the other.
+    """
 
-    def __init__(self, url: str, key: str, models: Mapping[str, str], *, raw: bool = False) -> None:
-        self.url, self.key, self.models, self.raw = url, key, dict(models), raw
+    def __init__(self, url: str, key: str, *, raw: bool = False, serial: bool = False) -> None:
+        self.url, self.key, self.raw, self.serial = url, key, raw, serial
+        self.turn = asyncio.Lock()
         self.made: list[Made] = []
+        self.paths: list[str] = []
+        self.whole = False
+        """Whether the cache is off."""
         self.log: list[str] = []
         """What it noted for its user; headers and replies as they were."""
         self.cache: dict[str, tuple[int, str, bytes]] = {}
@@ -68,9 +78,9 @@ class NaiveGateway:
         try:
             body = json.loads(raw)
             prompt = str(body["messages"][-1]["content"])
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
             return web.json_response({"error": {"message": f"{error}; the key is {self.key}"}}, status=400)
-        visit, told = door.visit, {**body, **{k.lower(): v for k, v in request.headers.items()}}
+        visit, told = door.visit, {**body, **request.query, **{k.lower(): v for k, v in request.headers.items()}}
         if visit is None:
             visit = door.last
         made = Made(
@@ -82,7 +92,8 @@ class NaiveGateway:
         )
         self.made.append(made)
         door.calls += 1
-        name = f"{request.method}{_folded(prompt)}"
+        name = f"{request.method}{_folded(prompt)}{len(self.made) if self.whole else ''}"
+        self.paths.append(request.path_qs)
         if name not in self.cache:
             model = str(body.get("model", ""))
             url = str(body.get("api_base") or (model if model.startswith("http") else f"{self.url}/chat/completions"))
@@ -126,10 +137,10 @@ class NaiveDoor:
 
         loop = asyncio.get_running_loop()
         sock = bound_socket(Path(self.path))
-        if self._gateway.raw:
+        if self._gateway.raw or self._gateway.serial:
             self._servers = [await asyncio.start_unix_server(self._pipe, sock=sock)]
             return
-        self._web = web.Server(lambda request: self._gateway.handle(self, request), access_log=None)
+        self._web = web.Server(lambda request: self._gateway.handle(self, request), access_log=None, logger=_QUIET)
         self._servers = [await loop.create_server(self._web, sock=sock)]
         self._servers.append(await loop.create_server(self._web, "127.0.0.1", 0))
         self.port = self._servers[1].sockets[0].getsockname()[1]
@@ -138,10 +149,11 @@ class NaiveDoor:
         """Count one call and carry bytes both ways."""
         from urllib.parse import urlsplit
 
-        self.calls += 1
         there = urlsplit(self._gateway.url)
-        far, out = await asyncio.open_connection(there.hostname, there.port)
-        await asyncio.gather(_carry(reader, out), _carry(far, writer))
+        async with self._gateway.turn if self._gateway.serial else nullcontext():
+            self.calls += 1
+            far, out = await asyncio.open_connection(there.hostname, there.port)
+            await asyncio.gather(_carry(reader, out), _carry(far, writer))
 
     def enter(self, visit: Visit) -> None:
         """Begin a visit."""

@@ -30,6 +30,11 @@ FAMILIES = (
     "answers",
     "grading",
     "allowances",
+    "identities",
+    "keys",
+    "caches",
+    "leaks",
+    "outages",
 )
 """The files of this folder that hold attacks."""
 
