@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from leadscrew.adapters.models.fetch import MODELS, file_of
+from leadscrew.adapters.models.upstream import UpstreamFailed
 from leadscrew.errors import ConfigError, InfrastructureError, MissingExtraError
 
 LOAD_S = 120.0
 LINE_BYTES = 64 << 20
 TAIL_CHARS = 1500
+
+
+class LocalRequestError(UpstreamFailed, InfrastructureError):
+    """What was asked cannot be answered: a prompt that is too long, a grammar that is none, tools. It is the asker's mistake."""
 
 
 class LocalModel:
@@ -46,13 +51,15 @@ class LocalModel:
     async def complete(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Answer one request; raises `InfrastructureError` if the model cannot."""
         if request.get("tools"):
-            raise InfrastructureError(
-                f"{self.name} cannot use tools; ask in plain text, or with a grammar or a JSON schema."
+            raise LocalRequestError(
+                f"{self.name} cannot use tools; ask in plain text, or with a grammar or a JSON schema.", status=400
             )
         async with self._turn:
             for attempt in (1, 2):
                 try:
                     return await self._asked(request)
+                except LocalRequestError:
+                    raise
                 except (EOFError, ConnectionError) as error:
                     await self._end()
                     if attempt == 2:
@@ -78,6 +85,8 @@ class LocalModel:
         if not line:
             raise EOFError
         said = json.loads(line)
+        if "bad" in said:
+            raise LocalRequestError(f"{self.name}: {said['bad']}", status=400)
         if "error" in said:
             raise InfrastructureError(f"{self.name}: {said['error']}")
         reply: Mapping[str, Any] = said["ok"]

@@ -14,6 +14,7 @@ import os
 import secrets
 import signal
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -31,6 +32,10 @@ _CHAT_FIELDS = (
 )  # fmt: skip
 
 
+class BadRequest(Exception):
+    """The request cannot be answered by any model process, however healthy."""
+
+
 class LocalServer:
     """One loaded model. A prompt that begins like the one before is read from where it differs."""
 
@@ -42,6 +47,8 @@ class LocalServer:
         params.model_alias = {ALIAS}
         params.n_ctx, params.n_parallel = context, 1
         params.n_batch = params.n_ubatch = BLOCK
+        # Prompts of long ago would come back from memory, in other blocks.
+        params.cache_ram_mib = params.n_ctx_checkpoints = 0
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
         # Its own HTTP side answers questions about tokens; nobody else on the machine is to use it.
         self._key = secrets.token_hex(16)
@@ -60,6 +67,8 @@ class LocalServer:
         body = {key: request[key] for key in _CHAT_FIELDS if request.get(key) is not None}
         reply = self._ask(self._server.handle_chat_completions, body)
         reply.pop("timings", None)
+        # How much of the prompt was kept depends on what was asked before; a reply must not.
+        reply.get("usage", {}).pop("prompt_tokens_details", None)
         reply.update(model=ALIAS, id="chatcmpl-local", created=0)
         return reply
 
@@ -119,10 +128,13 @@ class LocalServer:
 
     def _begin(self, request: Mapping[str, Any]) -> tuple[int, ...]:
         """Return the tokens of a request's prompt, with exactly the blocks kept that it shares with the one before."""
-        text = self._post("/apply-template", {"messages": request["messages"]})["prompt"]
+        try:
+            text = self._post("/apply-template", {"messages": request["messages"]})["prompt"]
+        except urllib.error.HTTPError as error:
+            raise BadRequest(f"the messages do not fit the model's template: {error.read()[:300]!r}") from error
         prompt = self._tokens(text, special=True)
         if len(prompt) >= self.context:
-            raise ValueError(f"the prompt has {len(prompt)} tokens; this model reads at most {self.context}")
+            raise BadRequest(f"the prompt has {len(prompt)} tokens; this model reads at most {self.context}")
         same = 0
         for old, new in zip(self._read, prompt, strict=False):
             if old != new:
@@ -131,6 +143,7 @@ class LocalServer:
         kept = min(same, len(prompt) - 1) // BLOCK * BLOCK
         # Any other token in its place makes the server drop everything behind.
         other = 1 if prompt[kept] != 1 else 2
+        self._read = ()
         self._ask(self._server.handle_completions, {"prompt": [*prompt[:kept], other], "n_predict": 0})
         self._read = prompt
         return prompt
@@ -138,11 +151,16 @@ class LocalServer:
     # -- asking --------------------------------------------------------------------------------
 
     def _ask(self, handle: Any, body: dict[str, Any]) -> dict[str, Any]:
-        reply = handle({**body, "cache_prompt": True})
+        try:
+            reply = handle({**body, "cache_prompt": True})
+        except ValueError as error:
+            raise BadRequest(str(error)) from error
         value: dict[str, Any] = json.loads(reply) if isinstance(reply, str) else dict(reply)
         error = value.get("error") or (value if "choices" not in value else None)
         if error:
-            raise ValueError(error.get("message", error) if isinstance(error, Mapping) else error)
+            facts = error if isinstance(error, Mapping) else {}
+            kind = BadRequest if 400 <= int(facts.get("code") or 500) < 500 else RuntimeError
+            raise kind(facts.get("message", error))
         return value
 
     def _tokens(self, text: str, *, special: bool = False) -> tuple[int, ...]:
@@ -178,6 +196,8 @@ def main() -> None:
         request = json.loads(line)
         try:
             reply: dict[str, Any] = {"ok": server.answer(request["body"])}
+        except BadRequest as error:
+            reply = {"bad": str(error)}
         except Exception as error:
             reply = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps({"id": request["id"], **reply}), file=out, flush=True)
