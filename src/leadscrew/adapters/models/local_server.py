@@ -156,11 +156,11 @@ class LocalServer:
         except ValueError as error:
             raise BadRequest(str(error)) from error
         value: dict[str, Any] = json.loads(reply) if isinstance(reply, str) else dict(reply)
-        error = value.get("error") or (value if "choices" not in value else None)
-        if error:
-            facts = error if isinstance(error, Mapping) else {}
+        said = value.get("error") or (value if "choices" not in value else None)
+        if said:
+            facts: Mapping[str, Any] = said if isinstance(said, Mapping) else {"message": said}
             kind = BadRequest if 400 <= int(facts.get("code") or 500) < 500 else RuntimeError
-            raise kind(facts.get("message", error))
+            raise kind(str(facts.get("message", said)))
         return value
 
     def _tokens(self, text: str, *, special: bool = False) -> tuple[int, ...]:
