@@ -68,9 +68,10 @@ OnEvent = Callable[[bytes], Awaitable[None] | None]
 
 @dataclass(slots=True)
 class _Line:
-    """What belongs to one provider: its breaker, and the bound on calls at the same time."""
+    """What belongs to one provider: its breaker, why its last failed call failed, and the bound on calls at the same time."""
 
     breaker: Breaker = field(default_factory=lambda: Breaker(BREAK_AFTER, BREAK_S))
+    why: str = ""
     room: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
 
@@ -122,7 +123,7 @@ class Upstream:
             if way == "wait":
                 raise UpstreamFailed(
                     f"{provider.name} failed {line.breaker.failed} calls in a row and is left alone; it is tried again in "
-                    f"{line.breaker.left_s(self._clock()):.0f} s.",
+                    f"{line.breaker.left_s(self._clock()):.0f} s. The last failure: {line.why}",
                     attempts=0,
                 )
             ok: bool | None = None
@@ -133,6 +134,7 @@ class Upstream:
             except UpstreamFailed as error:
                 # Whoever turns a request down for what it says is up.
                 ok = error.status is not None and not error.retryable
+                line.why = str(error)
                 raise
             finally:
                 line.breaker.ended(way, ok, self._clock())
