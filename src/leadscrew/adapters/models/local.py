@@ -137,6 +137,9 @@ class LocalModel:
             if process.returncode is None:
                 process.kill()
             await process.wait()
+            if self._reader is not None:
+                # Its last words are for the message; the pipe ends with it.
+                await asyncio.wait({self._reader}, timeout=1.0)
             # The transport goes with it, and warns if it is left to the collector.
             transport = getattr(process, "_transport", None)
             if transport is not None:
