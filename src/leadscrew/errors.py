@@ -104,6 +104,10 @@ class InfrastructureError(PausedError):
     exit_code = 5
 
 
+class ModelOutage(InfrastructureError):
+    """A model that a scorer asks did not answer. It is never the fault of the answer that was being scored."""
+
+
 class SandboxUnavailable(LeadscrewError):
     """No sandbox can run here. The text gives the reason and the remedy."""
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from leadscrew.engine.meter import Meter
 
 SOLVER = "solver"
-SCORING = (SOLVER, "judge")
+JUDGE = "judge"
+SCORING = (SOLVER, JUDGE)
 """Roles whose model can change a score: their pins are part of the key of every trial."""
 CALLS_PER_TRIAL = 64
 """What a program may call in one trial where the configuration does not say."""
@@ -120,8 +121,16 @@ def in_process(model: str) -> bool:
 
 
 def check_models(config: Config, caps: Caps, environ: Mapping[str, str] | None = None) -> None:
-    """Raise `ConfigError` for a model that cannot be asked now, and for a cap on what nothing could count."""
+    """Raise `ConfigError` for a model that cannot be asked now, a run to replay that is not there, and a cap on what nothing
+    could count."""
     environ = os.environ if environ is None else environ
+    if config.run.replay and not (Path(config.run.replay) / "run.db").is_file():
+        raise ConfigError(
+            f"run.replay = {config.run.replay!r} is no run folder: there is no file run.db in it. Name the folder of the run "
+            "whose model replies are to be used, or remove the key.",
+            key="run.replay",
+            value=config.run.replay,
+        )
     for name in ("usd", "calls", "tokens"):
         if getattr(caps, name) is not None and not config.models:
             raise ConfigError(

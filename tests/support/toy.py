@@ -60,7 +60,9 @@ class DirectScorer:
     def __init__(self, domain: Domain, outages: int = 0) -> None:
         self.domain, self.outages, self.calls = domain, outages, 0
 
-    async def score(self, instance: Instance, answer: Answer, graded: Sequence[BoxReply] = ()) -> Score | str:
+    async def score(
+        self, instance: Instance, answer: Answer, graded: Sequence[BoxReply] = (), *, plan: int = 0, candidate: str = ""
+    ) -> Score | str:
         self.calls += 1
         await asyncio.sleep(0)
         if self.outages > 0:

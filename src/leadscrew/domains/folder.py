@@ -13,7 +13,7 @@ from typing import Any
 
 from leadscrew.core.canonical import digest_of
 from leadscrew.core.task import SPLITS, Limits, Provenance, Split
-from leadscrew.domains.function import FunctionDomain, Rows, caller
+from leadscrew.domains.function import FunctionDomain, Rows, Scoring, caller
 from leadscrew.domains.options import number, sizes, whole
 from leadscrew.domains.tables import read_rows, split_file
 from leadscrew.errors import DomainError
@@ -23,9 +23,10 @@ class FolderDomain(FunctionDomain):
     """A folder with `data/train.jsonl`, `data/val.jsonl`, `data/test.jsonl` and `score.py`.
 
     Rows have `input`, `expected` and, if wanted, `id` and `dataset`. `score.py` defines `score(input, answer, expected)`
-    as `FunctionDomain` takes it; it is run only where answers are scored. `scorer` and `data` name other places,
-    relative to `path`; `scorer` may be `file.py:function`. `limit` keeps the first rows of the splits. Limits of a trial
-    (`cpu_s`, `wall_s`, `load_s`, `memory_mb`) and every option of `FunctionDomain` but rows may be given too.
+    as `FunctionDomain` takes it, with a fourth parameter `judge` if it asks a model; it is run only where answers are
+    scored. `scorer` and `data` name other places, relative to `path`; `scorer` may be `file.py:function`. `limit` keeps the
+    first rows of the splits. Limits of a trial (`cpu_s`, `wall_s`, `load_s`, `memory_mb`) and every option of
+    `FunctionDomain` but rows may be given too.
 
     Raises `DomainError` for a missing or broken file, with file and line.
     """
@@ -62,8 +63,8 @@ class FolderDomain(FunctionDomain):
         self.data_folder = root / data
         self._function_name = function or "score"
         self._limit = sizes(self.name, "limit", limit)
-        check_scorer(self.scorer_file, self._function_name)
-        self._loaded: Callable[[Any, Any, Any], Any] | None = None
+        judged = check_scorer(self.scorer_file, self._function_name)
+        self._loaded: Scoring | None = None
         super().__init__(
             self._scored,
             lambda: self._rows("train"),
@@ -82,6 +83,7 @@ class FolderDomain(FunctionDomain):
             provenance=Provenance(f"the folder {root.name}", "unstated: the user's own data", "unpublished"),
             allow_overlap=allow_overlap,
         )
+        self.judged = judged
         self.limits = _limits(self, {"cpu_s": cpu_s, "wall_s": wall_s, "load_s": load_s}, memory_mb)
         for split in SPLITS:
             split_file(self.data_folder, split)
@@ -105,9 +107,12 @@ class FolderDomain(FunctionDomain):
 
     def _scored(self, input: Any, answer: Any, expected: Any) -> Any:
         # The user's module is loaded where the first answer is scored, so that no other process runs it.
+        return self._scoring()(input, answer, expected)
+
+    def _scoring(self) -> Scoring:
         if self._loaded is None:
             self._loaded = caller(load_scorer(self.scorer_file, self._function_name), self.name)
-        return self._loaded(input, answer, expected)
+        return self._loaded
 
 
 def _limits(domain: FolderDomain, seconds: Mapping[str, float | None], memory_mb: int | None) -> Limits:
@@ -117,8 +122,9 @@ def _limits(domain: FolderDomain, seconds: Mapping[str, float | None], memory_mb
     return replace(domain.limits, **changes)
 
 
-def check_scorer(path: Path, function: str) -> None:
-    """Parse the scorer without running it; raises `DomainError` if it cannot define `function`."""
+def check_scorer(path: Path, function: str) -> bool:
+    """Parse the scorer without running it and say whether `function` takes a parameter `judge`; raises `DomainError` if it
+    cannot define `function`."""
     try:
         source = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -135,7 +141,10 @@ def check_scorer(path: Path, function: str) -> None:
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
         raise DomainError(f"the scorer {path}{line}: no Python ({reason}).") from None
     names: set[str] = set()
+    judged = False
     for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == function:
+            judged = any(a.arg == "judge" for a in (*node.args.args, *node.args.kwonlyargs))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             names.add(node.name)
         elif isinstance(node, ast.alias):
@@ -147,6 +156,7 @@ def check_scorer(path: Path, function: str) -> None:
         raise DomainError(
             f"the scorer {path} defines no {function!r} (it defines {has}). Write def {function}(input, answer, expected)."
         )
+    return judged
 
 
 def load_scorer(path: Path, function: str) -> Callable[..., Any]:

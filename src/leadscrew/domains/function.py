@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, SupportsFloat, TypeGuard, cast
 
 from leadscrew.core.canonical import canonical_json, digest_of
@@ -25,8 +30,8 @@ from leadscrew.core.task import (
 )
 from leadscrew.domains.options import choice
 from leadscrew.domains.tables import Hygiene, inspect_splits, refuse_overlap
-from leadscrew.errors import DomainError
-from leadscrew.ports import BadAnswer, BoxReply, Domain
+from leadscrew.errors import DomainError, InfrastructureError
+from leadscrew.ports import BadAnswer, BoxReply, Domain, JudgeMissing
 
 OPERATIONS = ("solve", "predict", "workspace", "artifact")
 Rows = Iterable[Any]
@@ -43,14 +48,29 @@ _BAD_ANSWER = (
     SyntaxError,
     re.error,
 )
-_PARAMETERS = ("input", "answer", "expected")
+_PARAMETERS = ("input", "answer", "expected", "judge")
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """A scoring function as one of (input, answer, expected), and of `judge` where it asks one. `waits`: it is `async`."""
+
+    call: Callable[..., Any]
+    judged: bool = False
+    waits: bool = False
+
+    def __call__(self, input: Any, answer: Any, expected: Any, judge: Any = None) -> Any:
+        """Score one answer."""
+        return self.call(input, answer, expected, judge) if self.judged else self.call(input, answer, expected)
 
 
 class FunctionDomain(Domain):
     """The user's own task: rows in three splits and a function that scores one answer.
 
     `score` takes any of the parameters `input`, `answer`, `expected` by name; two parameters of other
-    names are (answer, expected). It returns a finite number, a truth value, a mapping
+    names are (answer, expected). A fourth parameter `judge` gets a function that asks the model of the role `judge`:
+    `judge(prompt, **options)` returns the text of its reply (see `Domain.judge`); such a function runs in a thread of its own,
+    or is an `async def` that awaits `judge`. `score` returns a finite number, a truth value, a mapping
     (`score` and further named costs), or a `Score`. A `ValueError`, or another error that the form of an answer causes,
     means that this answer cannot be judged.
 
@@ -91,6 +111,7 @@ class FunctionDomain(Domain):
         self.name = name or type(self).name  # type: ignore[misc]
         self._function = score
         self._call = caller(score, self.name)
+        self.judged = self._call.judged
         self._sources: dict[Split, Rows | Callable[[], Rows]] = {"train": train, "val": val, "test": test}
         self._instances: dict[Split, tuple[Instance, ...]] = {}
         self.interface = Interface(
@@ -125,9 +146,36 @@ class FunctionDomain(Domain):
     def score(self, instance: Instance, answer: Answer, graded: Sequence[BoxReply] = ()) -> Score:
         """Ask the function; raise `BadAnswer` for an answer it cannot judge and `DomainError` when it is broken itself."""
         value = answer.value if answer.files is None else texts_of(answer.files)
+        scoring = self._scoring()
+        if scoring.judged or scoring.waits:
+            # Whoever asks for scores in the scorer's process awaits what must be awaited.
+            return cast(Score, self._later(scoring, instance, value))
+        with self._faults(instance):
+            given = scoring(instance.input, value, instance.expected)
+        return score_of(given, self.objectives, self.name)
+
+    def _scoring(self) -> Scoring:
+        return self._call
+
+    async def _later(self, scoring: Scoring, instance: Instance, value: Any) -> Score:
+        loop = asyncio.get_running_loop()
+
+        def judge(prompt: str, **options: Any) -> str:
+            return asyncio.run_coroutine_threadsafe(self.judge(prompt, **options), loop).result()
+
+        with self._faults(instance):
+            if scoring.waits:
+                given = await scoring(instance.input, value, instance.expected, self.judge)
+            else:
+                given = await in_thread(lambda: scoring(instance.input, value, instance.expected, judge))
+        return score_of(given, self.objectives, self.name)
+
+    @contextmanager
+    def _faults(self, instance: Instance) -> Iterator[None]:
+        """Tell the answer's faults from the scorer's own, and from those of the judge."""
         try:
-            given = self._call(instance.input, value, instance.expected)
-        except BadAnswer:
+            yield
+        except (BadAnswer, InfrastructureError, JudgeMissing):
             raise
         except _BAD_ANSWER as error:
             raise BadAnswer(f"{type(error).__name__}: {error}") from error
@@ -136,7 +184,6 @@ class FunctionDomain(Domain):
                 f"the scorer of {self.name!r} failed on instance {instance.id!r}: {type(error).__name__}: {error}. "
                 "Mend it; for an answer that cannot be judged it should raise ValueError."
             ) from error
-        return score_of(given, self.objectives, self.name)
 
     def baselines(self) -> Mapping[str, Program]:
         """Return the programs that were given."""
@@ -183,14 +230,40 @@ def objectives(
     return (first, *others)
 
 
-def caller(function: Callable[..., Any], domain: str) -> Callable[[Any, Any, Any], Any]:
+async def in_thread(function: Callable[[], Any]) -> Any:
+    """Call a function in a thread of its own, in the present context, and return what it returns."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def tell(set_it: Callable[[Any], None], value: Any) -> None:
+        if not done.done():
+            set_it(value)
+
+    def work() -> None:
+        try:
+            value = context.run(function)
+        except StopIteration as error:
+            loop.call_soon_threadsafe(tell, done.set_exception, RuntimeError(f"StopIteration: {error}"))
+        except BaseException as error:
+            loop.call_soon_threadsafe(tell, done.set_exception, error)
+        else:
+            loop.call_soon_threadsafe(tell, done.set_result, value)
+
+    # A pool could be used up by functions that never return; a thread that nobody waits for harms no other.
+    threading.Thread(target=work, daemon=True).start()
+    return await done
+
+
+def caller(function: Callable[..., Any], domain: str) -> Scoring:
     """Return `function` as one of (input, answer, expected); raises `DomainError` if its parameters make no sense."""
     if not callable(function):
         raise DomainError(f"the scorer of {domain!r} is {function!r}; give a function score(input, answer, expected).")
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return lambda input, answer, expected: function(answer, expected)
+        return Scoring(lambda input, answer, expected: function(answer, expected))
+    waits = inspect.iscoroutinefunction(function)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     named = [p.name for p in parameters if p.kind in kinds]
     needed = [p.name for p in parameters if p.kind in kinds and p.default is p.empty]
@@ -198,17 +271,17 @@ def caller(function: Callable[..., Any], domain: str) -> Callable[[Any, Any, Any
         if all(p.kind is not inspect.Parameter.POSITIONAL_ONLY for p in parameters):
             wanted = [name for name in named if name in _PARAMETERS]
 
-            def by_name(input: Any, answer: Any, expected: Any) -> Any:
-                given = {"input": input, "answer": answer, "expected": expected}
+            def by_name(input: Any, answer: Any, expected: Any, judge: Any = None) -> Any:
+                given = {"input": input, "answer": answer, "expected": expected, "judge": judge}
                 return function(**{name: given[name] for name in wanted})
 
-            return by_name
+            return Scoring(by_name, "judge" in wanted, waits)
     positional = [p for p in parameters if p.kind in kinds[:2] and p.default is p.empty]
     if len(positional) == len(needed) == 2:
-        return lambda input, answer, expected: function(answer, expected)
+        return Scoring(lambda input, answer, expected: function(answer, expected), False, waits)
     raise DomainError(
         f"the scorer of {domain!r} takes ({', '.join(named) or 'nothing'}); name its parameters input, answer "
-        "and expected (in any order, and only those it needs), so that they cannot be mixed up."
+        "and expected, and judge to ask a model (in any order, and only those it needs), so that they cannot be mixed up."
     )
 
 

@@ -371,7 +371,9 @@ class _Work:
             result = await owner.scorer.result(self._session(due.key))
             if reply.outcome is Outcome.OK:
                 reply = replace(reply, answer=Answer(value=result))
-        trial = await owner.recorder.record(due, self._exposed.digest, self._purpose, reply, self._streams)
+        trial = await owner.recorder.record(
+            due, self._exposed.digest, self._purpose, reply, self._streams, plan=self._plan
+        )
         if due.key in self._reserved:
             self._reserved.discard(due.key)
             # Model calls were settled where they were made: at the gateway.

@@ -12,7 +12,7 @@ from leadscrew.core.task import Answer, Instance, Score
 from leadscrew.core.trial import Outcome, Purpose, Trace, Trial
 from leadscrew.engine.commit import Committer
 from leadscrew.engine.meter import raise_text
-from leadscrew.errors import BudgetReached, InfrastructureError
+from leadscrew.errors import BudgetReached, InfrastructureError, ModelOutage
 from leadscrew.ports import BoxReply, BoxTrial, Domain, Event, Executor, Grading, Job, Observer, Scorer, Store
 
 SMALL_ANSWER = 512
@@ -52,16 +52,26 @@ class Recorder:
         self._committer.hurry()
 
     async def record(
-        self, due: Due, exposed: str, purpose: Purpose, reply: BoxReply, streaming: Callable[[], bool]
+        self,
+        due: Due,
+        exposed: str,
+        purpose: Purpose,
+        reply: BoxReply,
+        streaming: Callable[[], bool],
+        *,
+        plan: int = 0,
     ) -> Trial:
-        """Score a reply, store the trial, and return it once it is durable. While `streaming`, that may take a little."""
-        trial = await self._judge(due, exposed, purpose, reply)
+        """Score a reply, store the trial, and return it once it is durable. While `streaming`, that may take a little.
+
+        What a judge is asked goes on the account of `plan`.
+        """
+        trial = await self._judge(due, exposed, purpose, reply, plan)
         self._store.add_trial(trial)
         await self._committer.durable(patient=streaming())
         self._observe(Event("trial", {"trial": trial}))
         return trial
 
-    async def _judge(self, due: Due, exposed: str, purpose: Purpose, reply: BoxReply) -> Trial:
+    async def _judge(self, due: Due, exposed: str, purpose: Purpose, reply: BoxReply, plan: int) -> Trial:
         answer, outcome, message = reply.answer, reply.outcome, reply.message
         score: Score | None = None
         if outcome is Outcome.OK and answer.files is None:
@@ -70,7 +80,7 @@ class Recorder:
                 outcome, message, answer = Outcome.BAD_OUTPUT, f"the answer holds {fault}", Answer()
         if outcome is Outcome.OK:
             graded = await self._graded(due.instance, answer) if self.grades else ()
-            judged = await self._scored(due.instance, answer, graded)
+            judged = await self._scored(due.instance, answer, graded, plan=plan, candidate=exposed)
             if isinstance(judged, str):
                 outcome, message = Outcome.BAD_OUTPUT, judged
             elif not math.isfinite(judged.value) or not all(map(math.isfinite, judged.costs.values())):
@@ -96,17 +106,23 @@ class Recorder:
             detail={**(score.detail if score else {}), **_small(answer)},
         )
 
-    async def _scored(self, instance: Instance, answer: Answer, graded: Sequence[BoxReply]) -> Score | str:
+    async def _scored(
+        self, instance: Instance, answer: Answer, graded: Sequence[BoxReply], *, plan: int, candidate: str
+    ) -> Score | str:
         """Score an answer. A scorer that fails on it twice, though it still works on another one, shows that it is the answer."""
         try:
-            judged = await self._scorer.score(instance, answer, graded)
+            judged = await self._scorer.score(instance, answer, graded, plan=plan, candidate=candidate)
+        except ModelOutage:
+            raise
         except InfrastructureError:
             if self._known is None:
                 raise
             try:
-                judged = await self._scorer.score(instance, answer, graded)
+                judged = await self._scorer.score(instance, answer, graded, plan=plan, candidate=candidate)
+            except ModelOutage:
+                raise
             except InfrastructureError as error:
-                await self._scorer.score(*self._known)
+                await self._scorer.score(*self._known, plan=plan)
                 return f"the scorer fails on this answer, though it works on others: {error}"
         if not isinstance(judged, str):
             self._known = (instance, answer, graded)

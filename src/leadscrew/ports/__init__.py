@@ -19,13 +19,14 @@ from leadscrew.ports.boxes import (
     SandboxReport,
     Steps,
 )
-from leadscrew.ports.domains import BadAnswer, Domain, Environment, Grading, Scorer
+from leadscrew.ports.domains import JUDGE, BadAnswer, Domain, Environment, Grading, JudgeMissing, Scorer
 from leadscrew.ports.errands import Errand, ErrandResult
 from leadscrew.ports.methods import Bench, Evidence, Method, Proposer
 from leadscrew.ports.models import Access, Door, Gateway, Model, Visit, Visited
 from leadscrew.ports.stores import Event, Message, Observer, Store, StoredPlan
 
 __all__ = [
+    "JUDGE",
     "Access",
     "BadAnswer",
     "Bench",
@@ -46,6 +47,7 @@ __all__ = [
     "Grading",
     "Item",
     "Job",
+    "JudgeMissing",
     "Message",
     "Method",
     "Model",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -28,6 +29,14 @@ from leadscrew.ports.boxes import BoxReply
 
 class BadAnswer(Exception):
     """Raised by a scorer for an answer it cannot judge (wrong type, shape or content): the trial is `bad_output`."""
+
+
+class JudgeMissing(DomainError):
+    """A scorer asks the judge, and there is none to ask."""
+
+
+JUDGE: ContextVar[Callable[[str, Mapping[str, Any]], Awaitable[str]] | None] = ContextVar("judge", default=None)
+"""How the request at hand asks the judge. Set in the scorer's process, for one answer at a time."""
 
 
 class Environment(Protocol):
@@ -74,13 +83,36 @@ class Domain(ABC):
     tamper_exposed: bool = False
     """True where a scorer must trust numbers that candidate code produced beside its own tests."""
 
+    judged: bool = False
+    """True where `score` asks the judge: a run without `[models.judge]` is then refused before it begins."""
+
     @abstractmethod
     def instances(self, split: Split) -> Sequence[Instance]:
         """Return the instances of a split, in a fixed order, ids unique over all splits."""
 
     @abstractmethod
     def score(self, instance: Instance, answer: Answer, graded: Sequence[BoxReply] = ()) -> Score:
-        """Judge one answer; raise `BadAnswer` if it cannot be judged. `graded` is what the grading box returned."""
+        """Judge one answer; raise `BadAnswer` if it cannot be judged. `graded` is what the grading box returned.
+
+        It may be an `async def`, which it must be to ask the judge.
+        """
+
+    async def judge(self, prompt: str, **options: Any) -> str:
+        """Ask the model of the role `judge` from within `score`, and return the text of its reply.
+
+        `options` are `system`, `max_tokens`, `temperature`, `stop`, `labels` and what else belongs into a request in the OpenAI
+        form; what the run pins stays pinned. Calls are metered, recorded and replayed; equal answers to one instance are judged
+        once; waiting does not count against the scorer's time. If the model does not answer, the trial counts for nothing,
+        whatever `score` makes of it. Raises `BadAnswer` if the judge cannot be asked about this answer (too long, allowance
+        used up), and `DomainError` outside `score` or where `[models.judge]` is not configured.
+        """
+        ask = JUDGE.get()
+        if ask is None:
+            raise JudgeMissing(
+                f"the scorer of {self.name!r} asks the judge, but no model has that role here. Write [models.judge] with "
+                'model = "provider/name" in the configuration, and ask from within score() only.'
+            )
+        return await ask(prompt, options)
 
     def seed(self) -> Program | None:
         """Return the program to start from where the user names none."""
@@ -148,8 +180,15 @@ def _long_texts(value: Any) -> Iterator[str]:
 class Scorer(Protocol):
     """The domain in a process of its own."""
 
-    async def score(self, instance: Instance, answer: Answer, graded: Sequence[BoxReply] = ()) -> Score | str:
-        """Return the score, or the text of a `BadAnswer`. Raises `InfrastructureError` if the scorer itself fails."""
+    async def score(
+        self, instance: Instance, answer: Answer, graded: Sequence[BoxReply] = (), *, plan: int = 0, candidate: str = ""
+    ) -> Score | str:
+        """Return the score, or the text of a `BadAnswer`. What the judge is asked goes on the account of `plan`, in the name of
+        the program `candidate`.
+
+        Raises `InfrastructureError` if the scorer itself fails, `ModelOutage` if its judge does not answer, `BudgetReached` at a
+        cap on the judge's calls, and `DomainError` if it asks a judge that is not configured.
+        """
 
     async def grading(self, instance: Instance, answer: Answer) -> Grading | None:
         """Ask the domain what must be executed first."""

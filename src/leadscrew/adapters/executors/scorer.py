@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from leadscrew.adapters.executors.judging import Judges
 from leadscrew.adapters.executors.scorer_process import fork_mother
 from leadscrew.core.task import Answer, Instance, Score
-from leadscrew.errors import InfrastructureError
-from leadscrew.ports import BoxReply, Domain, Grading
+from leadscrew.engine.meter import raise_text
+from leadscrew.errors import BudgetReached, InfrastructureError, ModelOutage
+from leadscrew.ports import BoxReply, Domain, Door, Grading, JudgeMissing, Visit, Visited
 
 NOT_FINISHED = "the scorer did not finish on it"
 _SPAWN_S = 60.0
@@ -33,6 +35,8 @@ class _Request:
     frame: bytes
     reply: asyncio.Future[Any]
     limited: bool
+    door: Door | None = None
+    visit: Visit | None = None
     sent: float = 0.0
     hung: int = 0
     lost: int = 0
@@ -44,11 +48,15 @@ class ProcessScorer:
     Make it early, before the engine starts threads: the domain is taken over by `fork`, so closures and functions of
     `__main__` work. `wall_s` bounds one call of `score`, `grade` or an environment; a scorer that exceeds it is
     killed and the answer tried once more in a fresh one.
+
+    With `judges` set, every answer gets a door of its own to the judge's model while it is scored. It is set later, since the
+    gateway can only be made after this process is forked.
     """
 
     def __init__(self, domain: Domain, *, wall_s: float = 60.0) -> None:
         self.name = domain.name
         self.wall_s = wall_s
+        self.judges: Judges | None = None
         self._mother, self._orders = fork_mother(domain)
         self._orders.settimeout(_SPAWN_S)
         self._pid = 0
@@ -64,11 +72,29 @@ class ProcessScorer:
 
     # -- the port ------------------------------------------------------------------------------
 
-    async def score(self, instance: Instance, answer: Answer, graded: Sequence[BoxReply] = ()) -> Score | str:
-        """Return the score, or why the answer cannot be judged. Raises `InfrastructureError` if the scorer fails."""
+    async def score(
+        self, instance: Instance, answer: Answer, graded: Sequence[BoxReply] = (), *, plan: int = 0, candidate: str = ""
+    ) -> Score | str:
+        """Return the score, or why the answer cannot be judged; see `leadscrew.ports.Scorer` for what is raised."""
+        arguments = (instance, answer, tuple(graded))
+        if self.judges is None:
+            return await self._scored(arguments)
+        visit = self.judges.visit(instance, answer, plan, candidate)
+        async with self.judges.door() as door:
+            failure: InfrastructureError | None = None
+            said: Score | str = NOT_FINISHED
+            try:
+                said = await self._scored(arguments, door, visit)
+            except InfrastructureError as error:
+                failure = error
+            visited = await door.leave()
+        return _judged(said, failure, visited)
+
+    async def _scored(
+        self, arguments: tuple[Any, ...], door: Door | None = None, visit: Visit | None = None
+    ) -> Score | str:
         try:
-            said: Score | str = await self._ask("score", (instance, answer, tuple(graded)))
-            return said
+            return cast("Score | str", await self._ask("score", arguments, door=door, visit=visit))
         except _Hung:
             return NOT_FINISHED
 
@@ -129,15 +155,24 @@ class ProcessScorer:
 
     # -- requests ------------------------------------------------------------------------------
 
-    async def _ask(self, operation: str, arguments: tuple[Any, ...], *, limited: bool = True) -> Any:
+    async def _ask(
+        self,
+        operation: str,
+        arguments: tuple[Any, ...],
+        *,
+        limited: bool = True,
+        door: Door | None = None,
+        visit: Visit | None = None,
+    ) -> Any:
         if self._closed:
             raise InfrastructureError("the scorer was closed; make a new ProcessScorer.")
         if self._transport is None:
             await self._connect()
         number = next(self._numbers)
-        data = pickle.dumps((number, operation, arguments, self.wall_s if limited else None), 5)
+        path = door.path if door is not None else ""
+        data = pickle.dumps((number, operation, arguments, self.wall_s if limited else None, path), 5)
         frame = len(data).to_bytes(4, "little") + data
-        request = _Request(number, frame, asyncio.get_running_loop().create_future(), limited)
+        request = _Request(number, frame, asyncio.get_running_loop().create_future(), limited, door, visit)
         self._waiting[number] = request
         self._send(request)
         try:
@@ -147,6 +182,9 @@ class ProcessScorer:
 
     def _send(self, request: _Request) -> None:
         if self._transport is not None:
+            if request.door is not None and request.visit is not None:
+                # Also where it is tried again: a new visit finds the replies of the first one, from the first on.
+                request.door.enter(request.visit)
             request.sent = time.monotonic()
             self._transport.write(request.frame)
             self._watch()
@@ -202,8 +240,14 @@ class ProcessScorer:
             request.hung += 1
             if request.hung > 1:
                 request.reply.set_exception(_Hung())
-            else:
+            if request.door is not None:
+                # It may still be at work in a thread of its own.
+                self._kill()
+                self._revive()
+            elif request.hung == 1:
                 self._send(request)
+        elif kind == "nojudge":
+            request.reply.set_exception(JudgeMissing(value))
         else:
             request.reply.set_exception(InfrastructureError(f"the scorer of {self.name!r} failed:\n{value}"))
 
@@ -230,7 +274,8 @@ class ProcessScorer:
         head = next((r for r in self._waiting.values() if not r.reply.done()), None)
         if head is None or self._transport is None:
             return
-        if head.limited and time.monotonic() - max(head.sent, self._last_reply) > 1.1 * self.wall_s:
+        waited = head.door.busy_s if head.door is not None else 0.0
+        if head.limited and time.monotonic() - max(head.sent + waited, self._last_reply) > 1.1 * self.wall_s:
             self._kill()
             head.hung += 1
             if head.hung > 1:
@@ -250,6 +295,21 @@ class ProcessScorer:
             for request in self._waiting.values():
                 if not request.reply.done():
                     request.reply.set_exception(error)
+
+
+def _judged(said: Score | str, failure: InfrastructureError | None, visited: Visited) -> Score | str:
+    """What comes of a score whose judge was asked: an outage or a cap decides, whatever the scorer made of it."""
+    if visited.cap:
+        raise BudgetReached(
+            f"{visited.void} Everything finished is stored. {raise_text(visited.cap)}", resource=visited.cap
+        )
+    if visited.void:
+        raise ModelOutage(f"the judge did not answer: {visited.void}")
+    if failure is not None:
+        raise failure
+    if visited.exhausted:
+        return f"the judge cannot be asked about this answer: {visited.exhausted}"
+    return said
 
 
 class _Link(asyncio.Protocol):

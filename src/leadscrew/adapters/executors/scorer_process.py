@@ -20,8 +20,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from leadscrew.adapters.executors.judging import Asking
 from leadscrew.core.task import Score
-from leadscrew.ports import BadAnswer, Domain, Environment
+from leadscrew.ports import JUDGE, BadAnswer, Domain, Environment, JudgeMissing
 
 TAIL_CHARS = 4000
 _PR_SET_PDEATHSIG = 1
@@ -137,23 +138,43 @@ class _Server:
                 start = end
             del buffer[:start]
 
-    def answer(self, number: int, operation: str, arguments: tuple[Any, ...], wall_s: float | None) -> None:
+    def answer(
+        self, number: int, operation: str, arguments: tuple[Any, ...], wall_s: float | None, door: str = ""
+    ) -> None:
+        asking = Asking(door) if door else None
+        token = JUDGE.set(asking)
+        try:
+            self.begin(number, operation, arguments, wall_s, asking)
+        finally:
+            JUDGE.reset(token)
+
+    def begin(
+        self, number: int, operation: str, arguments: tuple[Any, ...], wall_s: float | None, asking: Asking | None
+    ) -> None:
         try:
             result = self.operations[operation](*arguments)
         except BaseException as error:
             self.send(number, *_failure(error))
             return
         if inspect.isawaitable(result):
-            task = asyncio.ensure_future(self.later(number, result, operation, wall_s))
+            task = asyncio.ensure_future(self.later(number, result, operation, wall_s, asking))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
         else:
             self.send(number, "ok", _checked(operation, result))
 
-    async def later(self, number: int, result: Any, operation: str, wall_s: float | None) -> None:
+    async def later(
+        self, number: int, result: Any, operation: str, wall_s: float | None, asking: Asking | None
+    ) -> None:
         try:
             async with asyncio.timeout(wall_s) as clock:
-                value = await result
+                if asking is not None:
+                    asking.start(clock)
+                try:
+                    value = await result
+                finally:
+                    if asking is not None:
+                        asking.end()
         except TimeoutError as error:
             if clock.expired():
                 self.send(number, "late", "")
@@ -220,6 +241,8 @@ def _checked(operation: str, result: Any) -> Any:
 
 
 def _failure(error: BaseException) -> tuple[str, str]:
+    if isinstance(error, JudgeMissing):
+        return "nojudge", str(error)
     if isinstance(error, BadAnswer):
         return "bad", str(error) or "the scorer cannot judge it"
     return "error", "".join(traceback.format_exception(error))[-TAIL_CHARS:].strip()
