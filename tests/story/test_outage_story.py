@@ -136,6 +136,8 @@ def test_by_the_command_line(tmp_path: Path, provider: Provider, calm: dict[bool
     last = broken.stderr.strip().splitlines()[-1]
     assert last.startswith("leadscrew: the run is paused after 3 failures")
     assert provider.server.url in last
+    assert last.endswith(". Mend the cause, then resume the run.")
+    assert ".." not in last
     again = command("resume", str(tmp_path / "run"))
     assert again.returncode == 5, "it is still down"
     nobody_blamed(tmp_path / "run")

@@ -14,7 +14,7 @@ import pytest
 
 from leadscrew import runs
 from leadscrew.adapters.stores.sqlite import SQLiteStore
-from leadscrew.errors import InfrastructureError
+from leadscrew.errors import ConfigError, InfrastructureError
 from support.asked_upstream import Provider, config, to_file
 from support.asking_task import SEED
 
@@ -89,6 +89,12 @@ def test_a_changed_prompt_of_one_candidate(tmp_path: Path, provider: Provider) -
         assert {"0.0"} <= {c.id for c in store.candidates()} <= {"0.0", "1.0"}
     finally:
         store.close()
+
+
+def test_a_run_to_replay_must_be_there(tmp_path: Path, provider: Provider) -> None:
+    with pytest.raises(ConfigError, match=r"run\.replay = .* is no run folder"):
+        runs.run(config(tmp_path / "run", provider, run__replay=str(tmp_path / "nowhere")))
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

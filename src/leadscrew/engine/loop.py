@@ -306,7 +306,7 @@ class Engine:
         if self._infra_in_a_row >= self._settings.infra_limit:
             raise InfrastructureError(
                 f"the run is paused after {self._infra_in_a_row} failures of its own parts in a row, no candidate is "
-                f"blamed and nothing is lost. The last one: {error}. Mend the cause, then resume the run."
+                f"blamed and nothing is lost. The last one: {str(error).rstrip('.')}. Mend the cause, then resume the run."
             ) from error
         await asyncio.sleep(self._settings.infra_pause_s)
         if self._closing:
