@@ -15,6 +15,7 @@
     ├── PausedError                nothing is lost: mend the cause, then resume
     │   ├── BudgetReached          a cap was reached
     │   └── InfrastructureError    our own parts failed several times in a row
+    │       └── ModelOutage        among them: a model that a scorer asks did not answer
     ├── SandboxUnavailable         install or allow a sandbox, or ask for `none` by name
     ├── TamperedError              a stored record no longer matches its digest
     └── MissingExtraError          install the named extra

@@ -30,7 +30,8 @@ PROPOSERS = {
 def load_domain(config: Config) -> Domain:
     """Return the domain that `[domain]` names: a built-in one, or `file.py:ClassOrFactory`.
 
-    Its options become keyword arguments; `seed` and `path` are handed over where the constructor takes them. Raises
+    Its options become keyword arguments; `seed` and `path` are handed over where the constructor takes them, and with a model
+    for the role `solver` also `solver="llm"`, unless the options say otherwise. Raises
     `ConfigError` for an unknown name or option, `DomainError` for a domain that cannot be made.
     """
     from leadscrew.domains import BUILTIN
@@ -38,7 +39,7 @@ def load_domain(config: Config) -> Domain:
     section = config.domain
     maker = _find(section.name, BUILTIN, "domain.name", "a domain")
     arguments = _fitting(maker, dict(section.options), "domain.options")
-    offered = {"seed": config.run.seed, "path": section.path}
+    offered = {"seed": config.run.seed, "path": section.path, "solver": "llm" if "solver" in config.models else ""}
     taken = inspect.signature(maker).parameters
     arguments.update({k: v for k, v in offered.items() if k in taken and v != "" and k not in arguments})
     if "path" in taken and taken["path"].default is inspect.Parameter.empty and "path" not in arguments:

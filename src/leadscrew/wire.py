@@ -352,9 +352,16 @@ def prepared_event(prepared: Prepared, domain: Domain) -> dict[str, Any]:
 def fit(config: Config, domain: Domain) -> Domain:
     """Give a domain the limits and the further objectives that a configuration asks for, and return it.
 
-    Raises `ConfigError` for a cost that nothing measures, and `DomainError` for a scorer whose judge is not configured.
+    Raises `ConfigError` for a cost that nothing measures and for baselines that ask a model where there is none, `DomainError`
+    for a scorer whose judge is not configured.
     """
     domain.limits = config.limits_over(domain.limits)
+    if getattr(domain, "solver", "") == "llm" and roles.SOLVER not in config.models:
+        raise ConfigError(
+            f"the domain {domain.name!r} has solver = 'llm': its first programs ask a model, but no model has the role solver. "
+            'Write [models.solver] with model = "provider/name", or remove the option.',
+            key="models.solver",
+        )
     if domain.judged and roles.JUDGE not in config.models:
         raise DomainError(
             f"the scorer of {domain.name!r} asks the judge, but no model has that role. Write [models.judge] with "
