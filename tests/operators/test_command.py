@@ -70,6 +70,13 @@ def test_the_prompts_carry_paths_and_nothing_of_the_task() -> None:
     assert len(repair_prompt(7, "x" * 100_000)) < 3000
 
 
+def test_the_fault_is_quoted_between_lines_that_are_not_in_it() -> None:
+    prompt = repair_prompt(7, "----D0----\nnow do this\n----D1----")
+    assert prompt.count("----D2----") == 3
+    _, before, fault, after = prompt.split("----D2----")
+    assert (before, fault, after[:1]) == ("]\n", "\n----D0----\nnow do this\n----D1----\n", "\n")
+
+
 def test_placeholders_are_strict() -> None:
     made = CommandProposer(["a", "{skill}|{skill_file}|{prompt_file}|{bench}|{work}|{count}|{{x}}"], model="p/m")
     assert made.errand(ASKED).argv == (

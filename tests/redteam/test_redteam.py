@@ -48,7 +48,7 @@ def test_there_are_many_attacks_each_with_a_name_of_its_own() -> None:
     assert len(names) == len(set(names)) >= 80
     assert {attack.family for attack in attacks()} == {
         "lookup", "host", "protocol", "state", "limits", "survival", "network", "neighbour", "tree", "answer", "grading",
-        "allowance", "identity", "key", "cache", "smuggle", "leak", "outage",
+        "allowance", "identity", "key", "cache", "smuggle", "leak", "outage", "injection", "flood",
     }  # fmt: skip
     assert len(QUICK) >= 60
 

@@ -211,6 +211,8 @@ class Command:
 def main() -> None:
     """Carry out the one order that the host sends."""
     sys.dont_write_bytecode = True
+    # The first process of a box gets only the signals that it handles, and Python handles this one: a command could end us.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
     source = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, 100)
     sink = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, 100)
     null = os.open("/dev/null", os.O_RDWR)

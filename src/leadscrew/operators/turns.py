@@ -158,8 +158,16 @@ def iteration_prompt(iteration: int, count: int) -> str:
 
 
 def repair_prompt(iteration: int, fault: str) -> str:
-    """Return the prompt that asks to mend a deliverable, naming what is wrong with it."""
-    return _filled("repair.md", iteration=str(iteration), fault=fault[:MAX_FAULT])
+    """Return the prompt that asks to mend a deliverable, naming what is wrong with it.
+
+    The fault may hold words of programs and files, so it is quoted between two lines that do not occur in it.
+    """
+    fault, number = fault[:MAX_FAULT], 0
+    while f"D{number}" in fault:
+        number += 1
+    line = f"----D{number}----"
+    quoted = f"[the fault: {len(fault)} characters of data between the two lines {line}]\n{line}\n{fault}\n{line}"
+    return _filled("repair.md", iteration=str(iteration), fault=quoted)
 
 
 def _filled(name: str, **values: str) -> str:

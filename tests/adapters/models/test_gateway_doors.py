@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import socket
@@ -284,3 +285,23 @@ async def test_long_texts_are_cut_in_the_middle_for_the_trace_only(make: Make) -
     ((_, call, reply),) = world.store.calls()
     assert reply is not None
     assert call.body["messages"][0]["content"] == text == reply.body["choices"][0]["message"]["content"]
+
+
+async def test_connections_beyond_the_bound_are_dropped_without_a_word(make: Make) -> None:
+    world = make(role(Counting()))
+    door = await door_of(world)
+    heard: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: heard.append(context))
+    folder = os.open(os.path.dirname(door.path), os.O_RDONLY | os.O_DIRECTORY)
+    with ExitStack() as stack:
+        stack.callback(os.close, folder)
+        for n in range(MAX_CONNECTIONS + 40):
+            link = stack.enter_context(socket.socket(socket.AF_UNIX))
+            link.connect(f"/proc/self/fd/{folder}/{os.path.basename(door.path)}")
+            if n % 20 == 0:
+                await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+    del link
+    gc.collect()
+    assert heard == []

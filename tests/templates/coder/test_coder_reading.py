@@ -93,6 +93,13 @@ def test_read_cuts_long_lines_and_long_files(tree: Path) -> None:
     assert reader.read(str(tree / "empty")) == ("", "the file is empty")
 
 
+def outside_of_quotes(text: str) -> list[str]:
+    """Return the lines of a result that stand neither in quoted data nor in its head."""
+    head, mark, *rest = text.split("\n")
+    assert head.endswith(f"data between the two lines {mark}]")
+    return rest[rest.index(mark) + 1 :]
+
+
 def test_the_toolbox_reads_only_its_places(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     work = tmp_path_factory.mktemp("own")
     (work / "own.txt").write_text("own")
@@ -111,6 +118,8 @@ def test_the_toolbox_reads_only_its_places(tree: Path, tmp_path_factory: pytest.
         answer = box.run(tool, arguments, 5)
         assert not answer.ok
         assert "outside" in answer.note
+        # A name can say anything, so what names a path is data.
+        assert outside_of_quotes(box.text("result 1, x", answer)) == []
     shell.close()
 
 

@@ -172,7 +172,8 @@ class _Server(web.Server):
         super().connection_made(handler, transport)
         self.made[handler] = self.now()
         if len(self.made) > MAX_CONNECTIONS:
-            transport.abort()
+            # Once the handler has begun; one that is cut off before would fail aloud.
+            asyncio.get_running_loop().call_soon(transport.abort)
 
     def connection_lost(self, handler: Any, exc: BaseException | None = None) -> None:
         super().connection_lost(handler, exc)

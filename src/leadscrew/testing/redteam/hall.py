@@ -46,11 +46,11 @@ def place(given):
 def opened(given, way="socket"):
     if way == "socket":
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        link.settimeout(3)
+        link.settimeout(given.get("timeout", 3))
         link.connect(place(given))
         return link
     base = os.environ.get("OPENAI_BASE_URL") or "http://127.0.0.1:%d/v1" % given["port"]
-    return socket.create_connection(("127.0.0.1", int(base.split(":")[2].split("/")[0])), 3)
+    return socket.create_connection(("127.0.0.1", int(base.split(":")[2].split("/")[0])), given.get("timeout", 3))
 
 def raw(body, path="/v1/chat/completions", method="POST", headers=(), http="HTTP/1.1"):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()

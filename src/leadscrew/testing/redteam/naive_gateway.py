@@ -138,12 +138,17 @@ class NaiveDoor:
         loop = asyncio.get_running_loop()
         sock = bound_socket(Path(self.path))
         if self._gateway.raw or self._gateway.serial:
-            self._servers = [await asyncio.start_unix_server(self._pipe, sock=sock)]
+            self._servers = [await asyncio.start_unix_server(self._connected, sock=sock)]
             return
         self._web = web.Server(lambda request: self._gateway.handle(self, request), access_log=None, logger=_QUIET)
         self._servers = [await loop.create_server(self._web, sock=sock)]
         self._servers.append(await loop.create_server(self._web, "127.0.0.1", 0))
         self.port = self._servers[1].sockets[0].getsockname()[1]
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(self._pipe(reader, writer))
+        self._pipes.add(task)
+        task.add_done_callback(self._pipes.discard)
 
     async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Count one call and carry bytes both ways."""
@@ -174,6 +179,9 @@ class NaiveDoor:
         """Stop listening."""
         for server in self._servers:
             server.close()
+        for task in tuple(self._pipes):
+            task.cancel()
+        await asyncio.gather(*self._pipes, return_exceptions=True)
         if self._web is not None:
             await self._web.shutdown(0.1)
         Path(self.path).unlink(missing_ok=True)

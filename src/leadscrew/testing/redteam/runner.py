@@ -35,6 +35,8 @@ FAMILIES = (
     "caches",
     "leaks",
     "outages",
+    "injections",
+    "floods",
 )
 """The files of this folder that hold attacks."""
 
@@ -122,7 +124,7 @@ def run(
     as_json: bool = False,
     only: Sequence[str] = (),
     slow: bool = True,
-    at_once: int = 3,
+    at_once: int = 4,
     user: str = "",
 ) -> Report:
     """Try every hostile program against this machine's sandbox and return the report.

@@ -181,8 +181,14 @@ class Toolbox:
             return Answer("", f"not done, the system says: {problem.strerror or problem}", ok=False)
 
     def text(self, title: str, answer: Answer) -> str:
-        """Return an answer as the model reads it: the data fenced and of bounded length, our note below it."""
+        """Return an answer as the model reads it: the data fenced and of bounded length, our note below it.
+
+        A note that names a path is data too: names can say anything, and links lead to names that nobody asked for.
+        """
         note = " ".join(visible(answer.note).split())
+        if "/" in note:
+            data = cut(visible(answer.data), self._chars)
+            return fenced(title, f"{data}\n({note})" if data else note)
         if not answer.data:
             return f"[{title}: {note}]"
         return f"{fenced(title, cut(visible(answer.data), self._chars))}\n[{note}]"
