@@ -41,6 +41,7 @@ HEIGHT = {room: height for height, rooms in enumerate(LAYERS) for room in rooms}
 APART = [{"adapters", "domains"}, {"web", "cli"}]
 """Rooms of one height that do not know each other."""
 KNOW_ADAPTERS = {"adapters", "wire", "roles", "models", "plugins", "testing"}
+HEAVY = ["libcst", "rich", "numpy", "scipy", "msgspec", "aiohttp", "genai_prices", "xllamacpp", "openai", "anthropic"]
 METHODS = re.compile(r"hyper_?agent|meta_?skill|harness|swarm", re.IGNORECASE)
 
 
@@ -129,9 +130,26 @@ def test_the_engine_names_no_method(room: str) -> None:
     assert not named, "\n".join(named)
 
 
-@pytest.mark.parametrize("package", ["libcst", "rich", "numpy", "scipy", "msgspec"])
+@pytest.mark.parametrize("package", HEAVY)
 def test_heavy_packages_are_never_loaded_with_the_face(package: str) -> None:
     import subprocess
 
     code = f"import leadscrew, sys; sys.exit({package!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_heavy_packages_are_never_loaded_with_the_help() -> None:
+    import subprocess
+
+    code = f"""
+import sys
+from leadscrew.cli import main
+try:
+    main(["--help"])
+except SystemExit:
+    pass
+print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "usage: leadscrew" in done.stdout
+    assert done.stderr == "[]\n"

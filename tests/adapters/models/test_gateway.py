@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from leadscrew.adapters.models.local import LocalRequestError
 from leadscrew.core.budget import Caps, Spend
 from leadscrew.errors import InfrastructureError
 from leadscrew.ports import Door, Gateway, Visited
@@ -451,3 +453,54 @@ async def test_usage_that_cannot_be_believed_becomes_the_bound(
     assert reply is not None
     assert reply.usage == word
     assert visited.spend.tokens_in + visited.spend.tokens_out == call.bound
+
+
+class Declining(Counting):
+    """Turns every request down that is not short, as the local model does; serves one after the other."""
+
+    serial = True
+
+    async def complete(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Answer short requests."""
+        if len(last_text(request)) > 9:
+            raise LocalRequestError("the prompt is too long", status=400)
+        return await super().complete(request)
+
+
+async def test_what_a_model_in_this_process_declines_is_the_programs_own_affair(make: Make) -> None:
+    world = make(role(Declining()))
+    door = await door_of(world)
+    door.enter(visit())
+    got = await post(door.path, chat("even the first call of a run"))
+    assert got.status == 400
+    assert got.headers["x-should-retry"] == "false"
+    assert "too long" in got.body["error"]["message"]
+    assert (await post(door.path, chat("short"))).status == 200
+    visited = await door.leave()
+    assert (visited.void, visited.cap, visited.spend.calls) == ("", "", 1)
+    assert world.events == []
+    assert [r.status for _, _, r in world.store.calls() if r] == ["refused", "ok"]
+
+
+async def test_what_was_pinned_may_be_what_a_model_in_this_process_declines(make: Make) -> None:
+    model = Declining()
+    pin = replace(role(model).pin, extra={"top_p": 7})
+    world = make(replace(role(model), pin=pin))
+    door = await door_of(world)
+    door.enter(visit())
+    assert (await post(door.path, chat("the first call of a run"))).status == 503
+    assert "too long" in (await door.leave()).void
+
+
+async def test_waiting_for_ones_turn_is_not_slowness(make: Make) -> None:
+    model = Declining(hold=asyncio.Event())
+    world = make(role(model, timeout_s=3600.0))
+    door = await door_of(world)
+    door.enter(visit())
+    calls = [asyncio.create_task(post(door.path, chat(f"call {n}"))) for n in range(4)]
+    await model.together(1)
+    assert model.hold is not None
+    model.hold.set()
+    assert [(await call).status for call in calls] == [200] * 4
+    assert model.most == 1
+    assert (await door.leave()).void == ""

@@ -104,6 +104,31 @@ async def test_a_crash_is_made_good_once(tiny: LocalModel, cache: Path) -> None:
     assert said(await tiny.complete(asking("and on"))).endswith(" and on")
 
 
+async def test_a_failed_request_keeps_the_process_and_messages_name_no_folder(tiny: LocalModel, cache: Path) -> None:
+    before = said(await tiny.complete(asking("x"))).split()[0]
+    with pytest.raises(InfrastructureError, match="out of luck"):
+        await tiny.complete(asking("FAIL"))
+    assert said(await tiny.complete(asking("y"))).split()[0] == before
+    place_of("tiny", cache).unlink()
+    await tiny._end()
+    with pytest.raises(InfrastructureError, match="died twice") as caught:
+        await tiny.complete(asking("x"))
+    assert "local_server.py" in str(caught.value)
+    assert str(cache.parent) not in str(caught.value)
+    assert "/leadscrew/" not in str(caught.value)
+
+
+async def test_nothing_is_started_again_after_the_end(tiny: LocalModel, cache: Path) -> None:
+    asleep = place_of("tiny", cache).with_name("asleep")
+    task = asyncio.create_task(tiny.complete(asking("SLEEP")))
+    while not asleep.exists():  # noqa: ASYNC110 - the other side is a process
+        await asyncio.sleep(0.01)
+    await tiny.close()
+    with pytest.raises(InfrastructureError, match="closed"):
+        await task
+    assert tiny._process is None
+
+
 async def test_a_process_that_is_killed_between_two_requests(tiny: LocalModel) -> None:
     pid = int(said(await tiny.complete(asking("x"))).split()[0])
     os.kill(pid, signal.SIGKILL)
@@ -236,7 +261,7 @@ async def test_what_was_asked_before_changes_nothing(smollm2: LocalModel) -> Non
         for n in order:
             assert json.dumps(await smollm2.complete(requests[n])) == first[n]
     # A fresh process says the same.
-    await smollm2.close()
+    await smollm2._end()
     assert json.dumps(await smollm2.complete(requests[13])) == first[13]
 
 

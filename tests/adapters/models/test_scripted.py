@@ -88,13 +88,47 @@ async def test_files(tmp_path: Path) -> None:
         (f"{code}:number", "has no function 'number'"),
         (f"{code}:missing", "has no function 'missing'"),
         (str(tmp_path / "none.json"), "there is no file"),
-        (str(code), "no valid JSON"),
+        (str(code), "needs the name of its function"),
+        (f"{table}:reply", "no other file has one"),
     ]:
         with pytest.raises(ConfigError, match=why):
             load(script)
-    table.write_text("5")
-    with pytest.raises(ConfigError, match="a list or a mapping"):
+    for text, why in [
+        ("5", "a list or a mapping"),
+        ("{", "no valid JSON"),
+        ('["a", 5]', "the reply at 1 must be a text or a mapping"),
+        ('{"a": 5}', "the reply at 'a' must be"),
+        ('{"a": ["b", ["c"]]}', "the reply at 'a' must be"),
+        ('{"/(/": "b"}', "no regular expression"),
+    ]:
+        table.write_text(text)
+        with pytest.raises(ConfigError, match=why):
+            load(str(table))
+    table.write_bytes(b'["\xff"]')
+    with pytest.raises(ConfigError, match="no valid JSON"):
         load(str(table))
-    code.write_text("1 / 0\n")
-    with pytest.raises(ConfigError, match="ZeroDivisionError"):
-        load(f"{code}:reply")
+    for text, why in [
+        ("1 / 0\n", "ZeroDivisionError"),
+        ("raise SystemExit(3)\n", "SystemExit"),
+        ("def\n", "SyntaxError"),
+    ]:
+        code.write_text(text)
+        with pytest.raises(ConfigError, match=why):
+            load(f"{code}:reply")
+    odd = tmp_path / "with:colon.json"
+    odd.write_text('["yes"]')
+    assert await said(load(str(odd)), "x") == "yes"
+
+
+async def test_calls_at_the_same_time_get_what_calls_in_turn_get() -> None:
+    async def reply(request: Mapping[str, Any]) -> str:
+        text = str(request["messages"][0]["content"])
+        # The first to ask is the last to be answered.
+        for _ in range(40 - int(text)):
+            await asyncio.sleep(0)
+        return f"reply to {text}"
+
+    for replies in (reply, {f"/^{n}$/": f"reply to {n}" for n in range(32)}):
+        model = ScriptedModel(replies)
+        got = await asyncio.gather(*(said(model, str(n)) for n in range(32)))
+        assert got == [f"reply to {n}" for n in range(32)]

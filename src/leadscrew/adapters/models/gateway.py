@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ class ModelGateway:
         self._flights = Flights()
         self._doors: set[UnixDoor] = set()
         self._accepted: set[str] = set()
+        self._turns: dict[int, asyncio.Lock] = {}
 
     async def door(self, path: Path) -> UnixDoor:
         """Open a door at a new socket `path`, which may be longer than a socket address."""
@@ -316,7 +318,13 @@ class ModelGateway:
         try:
             backend = asked.model.backend
             if isinstance(backend, Model):
-                body = await asyncio.wait_for(backend.complete(asked.body), asked.model.timeout_s)
+                # The time of those before it in the queue is not a model's slowness.
+                async with (
+                    self._turns.setdefault(id(backend), asyncio.Lock())
+                    if getattr(backend, "serial", False)
+                    else nullcontext()
+                ):
+                    body = await asyncio.wait_for(backend.complete(asked.body), asked.model.timeout_s)
                 uncertain = 0
             else:
                 body, attempts, uncertain = await self._send(backend, asked, stake, live)
@@ -379,10 +387,13 @@ class ModelGateway:
     def _malformed(self, asked: Asked, error: UpstreamFailed) -> bool:
         """Say whether the upstream turned down what the program wrote, rather than what we pinned.
 
-        It did if it has answered other calls of this role: then model, key and pinned parameters are right.
+        It did if it has answered other calls of this role: then model, key and pinned parameters are right. A model in this
+        process without pinned extras is given nothing of ours that could be wrong.
         """
         if error.status not in (400, 413, 422):
             return False
+        if isinstance(asked.model.backend, Model) and not asked.model.pin.extra:
+            return True
         role = asked.call.role
         if role not in self._accepted:
             calls = self._store.calls()

@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import itertools
 import json
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,15 @@ from leadscrew.errors import ConfigError, InfrastructureError, MissingExtraError
 LOAD_S = 120.0
 LINE_BYTES = 64 << 20
 TAIL_CHARS = 1500
+
+
+def without_folders(text: str) -> str:
+    """Return a text with the names of files but not their folders: messages about calls reach the inside of boxes.
+
+    >>> without_folders("cannot open /home/me/models/tiny.gguf: 1/2")
+    'cannot open tiny.gguf: 1/2'
+    """
+    return re.sub(r"(?<![\w.])/(?:[^\s/'\":,]+/)+", "", text)
 
 
 class LocalRequestError(UpstreamFailed, InfrastructureError):
@@ -33,6 +43,9 @@ class LocalModel:
     labels with `logprobs: true`. Tools are refused: a model of this size does not use them.
     """
 
+    serial = True
+    """One request after the other: time limits count from a request's turn."""
+
     def __init__(self, name: str, cache: Path, *, threads: int = 1) -> None:
         if name not in MODELS:
             raise ConfigError(f"there is no local model {name!r}; there is {', '.join(MODELS)}.", value=f"local/{name}")
@@ -43,23 +56,25 @@ class LocalModel:
                 "local models run on the package xllamacpp. Install it: pip install 'leadscrew[local]'", extra="local"
             )
         self._process: asyncio.subprocess.Process | None = None
+        self._closed = False
         self._turn = asyncio.Lock()
         self._numbers = itertools.count()
         self._log = bytearray()
         self._reader: asyncio.Task[None] | None = None
 
     async def complete(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Answer one request; raises `InfrastructureError` if the model cannot."""
+        """Answer one request; raises `LocalRequestError` for what cannot be asked, `InfrastructureError` if the model cannot."""
         if request.get("tools"):
             raise LocalRequestError(
                 f"{self.name} cannot use tools; ask in plain text, or with a grammar or a JSON schema.", status=400
             )
         async with self._turn:
             for attempt in (1, 2):
+                if self._closed:
+                    raise InfrastructureError(f"{self.name} is closed.")
                 try:
-                    return await self._asked(request)
-                except LocalRequestError:
-                    raise
+                    said = await self._asked(request)
+                    break
                 except (EOFError, ConnectionError) as error:
                     await self._end()
                     if attempt == 2:
@@ -68,10 +83,16 @@ class LocalModel:
                     # A reply that nobody waits for would be taken for the next one's.
                     await self._end()
                     raise
-        raise AssertionError("unreachable")
+        if "bad" in said:
+            raise LocalRequestError(f"{self.name}: {said['bad']}", status=400)
+        if "error" in said:
+            raise InfrastructureError(f"{self.name}: {without_folders(str(said['error']))}")
+        reply: Mapping[str, Any] = said["ok"]
+        return reply
 
     async def close(self) -> None:
-        """End the model's process."""
+        """End the model's process; nothing is answered after that."""
+        self._closed = True
         await self._end()
 
     async def _asked(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -84,13 +105,8 @@ class LocalModel:
         line = await process.stdout.readline()
         if not line:
             raise EOFError
-        said = json.loads(line)
-        if "bad" in said:
-            raise LocalRequestError(f"{self.name}: {said['bad']}", status=400)
-        if "error" in said:
-            raise InfrastructureError(f"{self.name}: {said['error']}")
-        reply: Mapping[str, Any] = said["ok"]
-        return reply
+        said: Mapping[str, Any] = json.loads(line)
+        return said
 
     async def _started(self) -> asyncio.subprocess.Process:
         if self._process is not None:
@@ -129,7 +145,7 @@ class LocalModel:
 
     def _tail(self) -> str:
         text = bytes(self._log).decode("utf-8", "replace").strip()
-        return f"It said: ...{text[-TAIL_CHARS:]}" if text else ""
+        return f"It said: ...{without_folders(text)[-TAIL_CHARS:]}" if text else ""
 
     async def _end(self) -> None:
         process, self._process = self._process, None

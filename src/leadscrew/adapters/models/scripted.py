@@ -83,12 +83,18 @@ class ScriptedModel:
 
 def load(script: str) -> ScriptedModel:
     """Return the model of `FILE.json` (a list or a mapping of replies) or `FILE.py:function`; raises `ConfigError`."""
-    file, colon, attribute = script.rpartition(":")
+    file, colon, attribute = ("", "", "") if Path(script).is_file() else script.rpartition(":")
     path = Path(file if colon else script)
     if not path.is_file():
         raise ConfigError(
             f"the model 'scripted/{script}': there is no file {str(path)!r}. Write scripted/FILE.json or "
             "scripted/FILE.py:function.",
+            value=script,
+        )
+    if (path.suffix == ".py") != bool(colon):
+        raise ConfigError(
+            f"the model 'scripted/{script}': a file of Python needs the name of its function, and no other file has one. Write "
+            "scripted/FILE.json or scripted/FILE.py:function.",
             value=script,
         )
     if not colon:
@@ -98,11 +104,29 @@ def load(script: str) -> ScriptedModel:
             raise ConfigError(f"the script {str(path)!r} is no valid JSON: {error}.", value=script) from error
         if not isinstance(replies, (list, dict)):
             raise ConfigError(f"the script {str(path)!r} must hold a list or a mapping of replies.", value=script)
+        fault = _fault(replies)
+        if fault:
+            raise ConfigError(f"the script {str(path)!r}: {fault}.", value=script)
         return ScriptedModel(replies)
     found = getattr(_module(path), attribute, None)
     if not callable(found):
         raise ConfigError(f"{str(path)!r} has no function {attribute!r} for the scripted model.", value=script)
     return ScriptedModel(found)
+
+
+def _fault(replies: list[Any] | dict[str, Any]) -> str:
+    """Say what is wrong with replies from a file; empty if nothing is."""
+    rows = replies.items() if isinstance(replies, dict) else enumerate(replies)
+    for key, said in rows:
+        if isinstance(key, str) and len(key) > 2 and key.startswith("/") and key.endswith("/"):
+            try:
+                re.compile(key[1:-1])
+            except re.error as error:
+                return f"{key!r} is no regular expression: {error}"
+        several = said if isinstance(replies, dict) and isinstance(said, list) else [said]
+        if not all(isinstance(one, (str, dict)) for one in several):
+            return f"the reply at {key!r} must be a text or a mapping" + (", or a list of them" * isinstance(key, str))
+    return ""
 
 
 def _module(path: Path) -> Any:
@@ -113,7 +137,7 @@ def _module(path: Path) -> Any:
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
             f"the script {str(path)!r} cannot be loaded: {type(error).__name__}: {error}", value=str(path)
         ) from error
