@@ -55,3 +55,40 @@ def test_an_unknown_price_is_said_in_words(tmp_path: Path, capsys: Captured) -> 
     text = said(capsys, "status", str(folder))
     assert "cost unknown (a model without a known price) of $2" in text
     assert "unknown" in said(capsys, "calls", str(folder))
+
+
+ASKING = """
+from leadscrew_guest import llm
+
+
+def solve(input):
+    return llm("Say it louder: " + input)
+"""
+
+
+def test_what_a_program_used_of_a_model_stands_with_the_candidate(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "data").mkdir()
+    for split, words in {"train": "ab", "val": "cd", "test": "ef"}.items():
+        rows = "".join(json.dumps({"input": word, "expected": word.upper()}) + "\n" for word in words)
+        (tmp_path / "data" / f"{split}.jsonl").write_text(rows)
+    (tmp_path / "score.py").write_text("def score(answer, expected):\n    return answer == expected\n")
+    (tmp_path / "model.py").write_text(
+        'def loud(request):\n    return request["messages"][-1]["content"][-1].upper()\n'
+    )
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program" / "main.py").write_text(ASKING)
+    (tmp_path / "leadscrew.toml").write_text(
+        '[run]\nout = "run"\n[domain]\nname = "folder"\npath = "."\n[program]\npath = "program"\n'
+        '[harness]\niterations = 0\n[models.solver]\nmodel = "scripted/model.py:loud"\n'
+    )
+    place = str(tmp_path)
+    assert main(["run", place]) == 0
+    assert "model call" not in capsys.readouterr().err
+    for command in ("show", "why"):
+        assert "model_calls 1, " in said(capsys, command, place, "seed")
+    assert "context_chars " in said(capsys, "show", place, "seed")
+    instance = json.loads(said(capsys, "calls", place, "--json"))[0]["instance"].removeprefix("val:")
+    kept = said(capsys, "trace", place, "seed", instance)
+    assert "model calls, whoever paid  1 calls, " in kept
+    assert "tokens_in" not in kept.partition("\nused ")[2]
+    assert "solver: 2 calls, " in said(capsys, "status", place)
