@@ -149,6 +149,7 @@ class NaiveDoor:
         task = asyncio.get_running_loop().create_task(self._pipe(reader, writer))
         self._pipes.add(task)
         task.add_done_callback(self._pipes.discard)
+        task.add_done_callback(lambda _: writer.transport.abort())
 
     async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Count one call and carry bytes both ways."""
@@ -158,7 +159,10 @@ class NaiveDoor:
         async with self._gateway.turn if self._gateway.serial else nullcontext():
             self.calls += 1
             far, out = await asyncio.open_connection(there.hostname, there.port)
-            await asyncio.gather(_carry(reader, out), _carry(far, writer))
+            try:
+                await asyncio.gather(_carry(reader, out), _carry(far, writer))
+            finally:
+                out.transport.abort()
 
     def enter(self, visit: Visit) -> None:
         """Begin a visit."""
@@ -182,6 +186,7 @@ class NaiveDoor:
         for task in tuple(self._pipes):
             task.cancel()
         await asyncio.gather(*self._pipes, return_exceptions=True)
+        await asyncio.sleep(0.01)
         if self._web is not None:
             await self._web.shutdown(0.1)
         Path(self.path).unlink(missing_ok=True)
