@@ -267,9 +267,10 @@ def test_the_index_of_the_user(tmp_path: Path) -> None:
     assert index_of({**home, "PIP_INDEX_URL": "https://p.example", "UV_INDEX_URL": "x"}) == "https://p.example"
     (tmp_path / "own.conf").write_text("[global]\nindex-url = https://own.example/simple\n")
     assert index_of({**home, "PIP_CONFIG_FILE": str(tmp_path / "own.conf")}) == "https://own.example/simple"
-    (tmp_path / "own.conf").write_text("index-url = no section\n")
-    with pytest.raises(ConfigError, match="Set PIP_INDEX_URL"):
-        index_of({**home, "PIP_CONFIG_FILE": str(tmp_path / "own.conf")})
+    for broken in (b"index-url = no section\n", b"[global]\nindex-url = \xff\n"):
+        (tmp_path / "own.conf").write_bytes(broken)
+        with pytest.raises(ConfigError, match="Set PIP_INDEX_URL"):
+            index_of({**home, "PIP_CONFIG_FILE": str(tmp_path / "own.conf")})
 
 
 @pytest.mark.live

@@ -312,3 +312,41 @@ async def test_forms_are_kept(smollm2: LocalModel) -> None:
     ):
         with pytest.raises(LocalRequestError):
             await smollm2.complete(bad)
+
+
+@pytest.mark.live
+async def test_the_quick_choice_is_the_best_of_all(smollm2: LocalModel) -> None:
+    nested = ["re", "red", "redder", "red and green", "blue", "日本", "<|im_end|>"]
+    for text in ("Which colour?", "Say red.", "Name the largest country of Asia."):
+        whole = (await smollm2.complete(asking(text, labels=nested, logprobs=True)))["label_scores"]
+        assert set(whole) == set(nested)
+        assert all(score["logprob"] < 0 for score in whole.values())
+        backwards = (await smollm2.complete(asking(text, labels=nested[::-1], logprobs=True)))["label_scores"]
+        for label in nested:
+            assert backwards[label]["logprob"] == pytest.approx(whole[label]["logprob"], abs=1e-6)
+        quick = await smollm2.complete(asking(text, labels=nested))
+        best = max(nested, key=lambda label: whole[label]["logprob"])
+        assert said(quick) == best
+        assert quick["label_scores"][best]["logprob"] == pytest.approx(whole[best]["logprob"], abs=1e-6)
+
+
+@pytest.mark.live
+async def test_kills_and_cancellations_in_the_middle_of_real_requests(smollm2: LocalModel) -> None:
+    request = asking("Tell me a story.", max_tokens=24, temperature=0)
+    wanted = said(await smollm2.complete(request))
+    assert smollm2._process is not None
+    pid = smollm2._process.pid
+    # It cannot answer before it is killed: it is asleep.
+    os.kill(pid, signal.SIGSTOP)
+    task = asyncio.create_task(smollm2.complete(request))
+    await asyncio.sleep(0.1)
+    os.kill(pid, signal.SIGKILL)
+    assert said(await task) == wanted
+    assert smollm2._process.pid != pid
+    os.kill(smollm2._process.pid, signal.SIGSTOP)
+    given_up = asyncio.create_task(smollm2.complete(asking("Something else?", max_tokens=24, temperature=0)))
+    await asyncio.sleep(0.1)
+    given_up.cancel()
+    assert said(await smollm2.complete(request)) == wanted
+    with pytest.raises(asyncio.CancelledError):
+        await given_up

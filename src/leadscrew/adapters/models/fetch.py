@@ -156,7 +156,7 @@ def index_of(environ: Mapping[str, str]) -> str:
     parser = configparser.RawConfigParser(strict=False)
     try:
         parser.read(files, encoding="utf-8")
-    except configparser.Error as error:
+    except (configparser.Error, UnicodeDecodeError) as error:
         raise ConfigError(f"the configuration of pip cannot be read: {error}. Set PIP_INDEX_URL.") from error
     return parser.get("global", "index-url", fallback=PYPI).strip().rstrip("/")
 

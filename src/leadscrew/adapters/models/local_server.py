@@ -22,6 +22,8 @@ from typing import Any
 ALIAS = "smollm2"
 TOP = 1000
 """So many next tokens are read at once; one that is not among them costs a request of its own."""
+ALL = 1 << 20
+"""More than any vocabulary has. All of them take twenty times as long."""
 FORCE = 1000.0
 BLOCK = 64
 """Tokens of a prompt that are read at once. What is kept of the prompt before ends at such a border: then every block is computed
@@ -114,15 +116,25 @@ class LocalServer:
 
     def _next(self, prompt: Sequence[int], done: Sequence[int], wanted: Sequence[int]) -> dict[int, float]:
         """Return the log probability of each wanted token after the prompt and what is done of the answer."""
-        found = self._look([*prompt, *done], {"n_probs": TOP})
+        read = [*prompt, *done]
+        found = self._look(read, TOP, self._ends[0])
         for token in wanted:
             if token not in found:
-                found.update(self._look([*prompt, *done], {"n_probs": 1, "logit_bias": [[token, FORCE]]}))
+                found.update(self._look(read, 1, token) or self._look(read, ALL, self._ends[0]))
         return {token: found[token] for token in wanted}
 
-    def _look(self, tokens: Sequence[int], more: Mapping[str, Any]) -> dict[int, float]:
-        body = {"prompt": list(tokens), "n_predict": 1, "temperature": 0, **more}
-        entry = self._ask(self._server.handle_completions, body)["choices"][0]["logprobs"]["content"][0]
+    def _look(self, tokens: Sequence[int], top: int, forced: int) -> dict[int, float]:
+        """Return log probabilities of the likeliest next tokens and of the forced one, which is the one taken.
+
+        They are those of the model, whatever is forced. Nothing comes if that token begins a character without ending it: the
+        server then waits for the rest. The end of the reply is no such token.
+        """
+        bias = [[forced, FORCE]]
+        body = {"prompt": list(tokens), "n_predict": 1, "temperature": 0, "n_probs": top, "logit_bias": bias}
+        said = self._ask(self._server.handle_completions, body)["choices"][0]["logprobs"]
+        if said is None:
+            return {}
+        entry = said["content"][0]
         listed = {int(top["id"]): float(top["logprob"]) for top in entry["top_logprobs"]}
         return {int(entry["id"]): float(entry["logprob"]), **listed}
 
