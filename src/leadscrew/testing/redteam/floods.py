@@ -8,11 +8,13 @@ from dataclasses import replace
 from leadscrew.core.program import Program
 from leadscrew.core.task import Limits
 from leadscrew.ports import BoxSpec, Errand
-from leadscrew.testing.redteam.arena import Arena, Weakened, eventually
+from leadscrew.testing.redteam.arena import QUICK, Arena, Weakened, eventually
 from leadscrew.testing.redteam.attack import Attack, Sighting
 from leadscrew.testing.redteam.hall import Hall, solver
 from leadscrew.testing.redteam.injections import errand_of, write_bench
 
+PATIENT = replace(QUICK, wall_s=60, cpu_s=30)
+"""For the honest program: a slow machine is no success of an attack."""
 FRAME = """
 import time
 ask(given, chat("ready"))
@@ -78,7 +80,7 @@ for n in range(200): one(raw(chat("unread %d" % n, stream=True)))
 
 def _patience(arena: Arena) -> dict[str, float]:
     """In a control nobody is waited for longer than a flood lasts."""
-    return {"timeout": 6.0 if arena.defended else 0.3}
+    return {"timeout": 15.0 if arena.defended else 0.3}
 
 
 def _busy(name: str) -> Attack:
@@ -94,7 +96,7 @@ def _busy(name: str) -> Attack:
             )
             await eventually(lambda: hall.asked("ready") > 0, 5.0)
             await asyncio.sleep(0.2)
-            play = await hall.run(honest, [_patience(arena)], candidate="2.0")
+            play = await hall.run(honest, [_patience(arena)], candidate="2.0", limits=PATIENT)
             attack = await flood
             got = play.answers[0] or []
             hurt = got.count(200) != 5 or hall.asked("honest 4") != 1
@@ -192,7 +194,7 @@ async def _errand_flood(arena: Arena) -> Sighting:
         flood = asyncio.create_task(errand_of(hall, errand, write_bench(arena.folder / "bench", {"x": "y"})))
         await eventually(lambda: hall.asked("ready") > 0, 5.0)
         await asyncio.sleep(0.2)
-        play = await hall.run(honest, [_patience(arena)])
+        play = await hall.run(honest, [_patience(arena)], limits=PATIENT)
         result = await flood
         got = play.answers[0] or []
         return Sighting(

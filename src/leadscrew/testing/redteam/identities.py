@@ -215,7 +215,7 @@ SEEK = solver("""
 import time
 until, found = time.monotonic() + 1.5, set()
 while time.monotonic() < until:
-    for top in [given["root"], "/tmp", "/run", "/work", "/proc/1/root/tmp", "/proc/1/root" + given["root"]]:
+    for top in [given["root"], "/tmp", "/run", "/proc/1/cwd", "/proc/1/root" + given["root"]]:
         for folder, _, files in os.walk(top):
             for name in files:
                 path = os.path.join(folder, name)
