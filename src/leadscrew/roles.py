@@ -27,6 +27,8 @@ SOLVER = "solver"
 JUDGE = "judge"
 SCORING = (SOLVER, JUDGE)
 """Roles whose model can change a score: their pins are part of the key of every trial."""
+TIMEOUT_S, LOCAL_TIMEOUT_S = 120.0, 600.0
+"""Seconds of one attempt where the configuration does not say. One processor reads a long prompt for minutes."""
 CALLS_PER_TRIAL = 64
 """What a program may call in one trial where the configuration does not say."""
 
@@ -194,8 +196,9 @@ def build_gateway(
             backend, _ = find(section.model, providers(config))
             if backend.key_env and os.environ.get(backend.key_env):
                 secrets[backend.key_env] = os.environ[backend.key_env]
+        timeout_s = section.timeout_s or (LOCAL_TIMEOUT_S if section.model.startswith("local/") else TIMEOUT_S)
         found[role] = RoleModel(
-            pinned[role], backend, section.timeout_s, section.retries, section.cache, price(config, role)
+            pinned[role], backend, timeout_s, section.retries, section.cache, price(config, role)
         )
     replay = None
     if config.run.replay:

@@ -120,7 +120,7 @@ class ModelSection:
     temperature: float | None = field(default=None, metadata=_range(0, 2))
     max_tokens: int = field(default=1024, metadata=_range(1))
     extra: Mapping[str, Any] = field(default_factory=dict)
-    timeout_s: float = field(default=120.0, metadata=_range(0.001))
+    timeout_s: float | None = field(default=None, metadata=_range(0.001))
     retries: int = field(default=5, metadata=_range(0, 100))
     cache: bool = True
     calls_per_trial: int | None = field(default=None, metadata=_range(1))
