@@ -197,9 +197,7 @@ def build_gateway(
             if backend.key_env and os.environ.get(backend.key_env):
                 secrets[backend.key_env] = os.environ[backend.key_env]
         timeout_s = section.timeout_s or (LOCAL_TIMEOUT_S if section.model.startswith("local/") else TIMEOUT_S)
-        found[role] = RoleModel(
-            pinned[role], backend, timeout_s, section.retries, section.cache, price(config, role)
-        )
+        found[role] = RoleModel(pinned[role], backend, timeout_s, section.retries, section.cache, price(config, role))
     replay = None
     if config.run.replay:
         from leadscrew.adapters.stores.sqlite import SQLiteStore

@@ -126,7 +126,7 @@ async def test_a_cancelled_errand_leaves_nothing(laboratory: Laboratory) -> None
     errand = replace(python(stall, limits=LIMITS), on_output=lambda data: started.set())
     task = asyncio.create_task(laboratory.bench().errand(errand))
     await started.wait()
-    while not _running("1004.5"):  # the control: it is there while it may be
+    while not _running("1004.5"):  # noqa: ASYNC110 - the control: it is there while it may be
         await asyncio.sleep(0.02)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
