@@ -13,15 +13,11 @@ from leadscrew.config.sections import ModelCaps, ModelSection
 from leadscrew.core.budget import Caps
 from leadscrew.core.call import Call, CallReply, Pin
 from leadscrew.core.canonical import digest_of
-from leadscrew.engine.commit import Committer
 from leadscrew.errors import ConfigError
-from leadscrew.ports import Access, Model, Observer
+from leadscrew.ports import Access
 
 if TYPE_CHECKING:
-    from leadscrew.adapters.models.gateway import ModelGateway
     from leadscrew.adapters.models.prices import Price
-    from leadscrew.adapters.stores.sqlite import SQLiteStore
-    from leadscrew.engine.meter import Meter
 
 SOLVER = "solver"
 JUDGE = "judge"
@@ -122,7 +118,7 @@ def in_process(model: str) -> bool:
     return model.partition("/")[0] in ("local", "scripted")
 
 
-def check_models(config: Config, caps: Caps, environ: Mapping[str, str] | None = None) -> None:
+def check_models(config: Config, caps: CapsInForce, environ: Mapping[str, str] | None = None) -> None:
     """Raise `ConfigError` for a model that cannot be asked now, a run to replay that is not there, and a cap on what nothing
     could count."""
     environ = os.environ if environ is None else environ
@@ -134,18 +130,21 @@ def check_models(config: Config, caps: Caps, environ: Mapping[str, str] | None =
             value=config.run.replay,
         )
     for name in ("usd", "calls", "tokens"):
-        if getattr(caps, name) is not None and not config.models:
+        set_here = getattr(caps.run, name) is not None or getattr(caps.final, name) is not None
+        if set_here and not config.models:
             raise ConfigError(
-                f"budget.{name} is set, but no model is configured whose spending could be counted. Remove the key, or "
-                'write [models.solver] with model = "provider/name".',
+                f"a cap on {name} is set (budget.{name}), but no model is configured whose spending could be counted. Remove "
+                'it, or write [models.solver] with model = "provider/name".',
                 key=f"budget.{name}",
             )
     for role, section in config.models.items():
         _check_role(config, role, section, caps, environ)
 
 
-def _check_role(config: Config, role: str, section: ModelSection, caps: Caps, environ: Mapping[str, str]) -> None:
-    capped = caps.usd is not None or section.budget.usd is not None or config.budget.final.usd is not None
+def _check_role(
+    config: Config, role: str, section: ModelSection, caps: CapsInForce, environ: Mapping[str, str]
+) -> None:
+    capped = any(scope.usd is not None for scope in (caps.run, caps.roles[role], caps.final))
     if in_process(section.model):
         return
     from leadscrew.adapters.models.providers import find
@@ -165,65 +164,6 @@ def _check_role(config: Config, role: str, section: ModelSection, caps: Caps, en
             "or cap tokens instead.",
             key=f"models.{role}.input_price",
         )
-
-
-def build_gateway(
-    config: Config,
-    store: SQLiteStore,
-    committer: Committer,
-    meter: Meter,
-    cache: Path,
-    observe: Observer,
-) -> ModelGateway:
-    """Return the gateway of a run: its roles, the keys from the environment, and the accounts that pay."""
-    from leadscrew.adapters.models.gateway import ModelGateway
-    from leadscrew.adapters.models.metering import RoleModel
-    from leadscrew.adapters.models.providers import find
-    from leadscrew.adapters.models.redact import Redactor
-    from leadscrew.adapters.models.replay import Replay
-    from leadscrew.adapters.models.upstream import Upstream
-
-    pinned = pins(config)
-    found: dict[str, RoleModel] = {}
-    secrets: dict[str, str] = {}
-    shared: dict[str, Any] = {}
-    for role, section in config.models.items():
-        if in_process(section.model):
-            # Two roles on one local model share it: it is loaded once.
-            backend = shared.get(section.model) or _own_model(section.model, cache)
-            shared[section.model] = backend
-        else:
-            backend, _ = find(section.model, providers(config))
-            if backend.key_env and os.environ.get(backend.key_env):
-                secrets[backend.key_env] = os.environ[backend.key_env]
-        timeout_s = section.timeout_s or (LOCAL_TIMEOUT_S if section.model.startswith("local/") else TIMEOUT_S)
-        found[role] = RoleModel(pinned[role], backend, timeout_s, section.retries, section.cache, price(config, role))
-    replay = None
-    if config.run.replay:
-        from leadscrew.adapters.stores.sqlite import SQLiteStore
-
-        replay = Replay(SQLiteStore.open(Path(config.run.replay), readonly=True))
-    return ModelGateway(
-        roles=found,
-        store=store,
-        committer=committer,
-        accounts=meter.calls,
-        upstream=Upstream(),
-        redact=Redactor(secrets),
-        replay=replay,
-        observe=observe,
-    )
-
-
-def _own_model(model: str, cache: Path) -> Model:
-    provider, _, name = model.partition("/")
-    if provider == "scripted":
-        from leadscrew.adapters.models.scripted import load
-
-        return load(name)
-    from leadscrew.adapters.models.local import LocalModel
-
-    return LocalModel(name, cache)
 
 
 def facts(config: Config) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def run(
     domain = wire.fit(config, domain or load_domain(config))
     method = load_method(config)
     program = program_of(config, program)
-    check_models(config, config.caps)
+    check_models(config, caps_in_force(config))
     with begun(folder):
         sandbox, report = wire.make_ready(config, folder, domain)
         prepared = wire.prepare(domain, mounted(sandbox, domain, config))

@@ -95,7 +95,6 @@ def sitting(
         elif not any(True for _ in store.events("prepared")):
             store.add_event("prepared", found)
         in_force = _raised(store, config, caps)
-        check_models(config, in_force.run)
         yield wire.assemble(config, domain, method, store, sandbox, report, observers, in_force), prepared
     finally:
         store.close()
@@ -116,25 +115,33 @@ def check_resumable(store: wire.RunStore) -> None:
 
 
 def _raised(store: wire.RunStore, config: Config, given: NewCaps) -> CapsInForce:
-    """Return the caps in force: the configured ones, overlaid by every change that was ever made, the newest last."""
-    if given.caps is not None:
-        if given.scope not in ("", FINAL, *config.models):
-            raise ConfigError(
-                f"--role {given.scope}: this run has no model for that role; it has {', '.join(config.models) or 'none'}.",
-                key=f"models.{given.scope}",
-            )
-        new = {name: cap for name, cap in asdict(given.caps).items() if cap is not None}
-        store.add_event("caps", {**new, "scope": given.scope} if given.scope else new)
-        store.commit()
+    """Return the caps in force: the configured ones, overlaid by every change that was ever made, the newest last.
+
+    New ones are written down only if they can be kept: a cap that once stands in the store cannot be taken back.
+    """
+    # A run whose test was opened has no search left that a cap could bound.
+    scope = FINAL if not given.scope and opened(store) else given.scope
+    if given.caps is not None and scope not in ("", FINAL, *config.models):
+        raise ConfigError(
+            f"--role {scope}: this run has no model for that role; it has {', '.join(config.models) or 'none'}.",
+            key=f"models.{scope}",
+        )
     changes: dict[str, dict[str, Any]] = {}
     for _, _, data in store.events("caps"):
         changes.setdefault(str(data.get("scope", "")), {}).update({k: v for k, v in data.items() if k != "scope"})
+    new = {} if given.caps is None else {name: cap for name, cap in asdict(given.caps).items() if cap is not None}
+    changes.setdefault(scope, {}).update(new)
     known = roles.caps_in_force(config)
-    return CapsInForce(
+    in_force = CapsInForce(
         replace(known.run, **changes.get("", {})),
         {role: replace(caps, **changes.get(role, {})) for role, caps in known.roles.items()},
         replace(known.final, **changes.get(FINAL, {})),
     )
+    check_models(config, in_force)
+    if new:
+        store.add_event("caps", {**new, "scope": scope} if scope else new)
+        store.commit()
+    return in_force
 
 
 def check_no_loop() -> None:

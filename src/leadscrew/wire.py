@@ -42,7 +42,7 @@ from leadscrew.operators.external import Submitted
 from leadscrew.operators.found import Found
 from leadscrew.plugins import load_proposer, operator_of
 from leadscrew.policies.hygiene import DataNames
-from leadscrew.ports import Domain, Event, Message, Method, Observer, Proposer, Sandbox, SandboxReport, Store
+from leadscrew.ports import Domain, Event, Message, Method, Model, Observer, Proposer, Sandbox, SandboxReport, Store
 
 if TYPE_CHECKING:
     from leadscrew.adapters.models.gateway import ModelGateway
@@ -274,7 +274,7 @@ def assemble(
         role_caps=caps.roles,
         final_caps=caps.final,
     )
-    gateway = roles.build_gateway(config, store, committer, meter, cache_folder(), observe) if config.models else None
+    gateway = build_gateway(config, store, committer, meter, observe) if config.models else None
     if gateway is not None and roles.JUDGE in config.models:
         scorer.judges = Judges(gateway, roles.access(config, roles.JUDGE), place)
     executor = LocalExecutor(sandbox, workers=workers, root=place, gateway=gateway)
@@ -328,6 +328,66 @@ def assemble(
     )
 
 
+def build_gateway(
+    config: Config,
+    store: SQLiteStore,
+    committer: Committer,
+    meter: Meter,
+    observe: Observer,
+) -> ModelGateway:
+    """Return the gateway of a run: its roles, the keys from the environment, and the accounts that pay."""
+    from leadscrew.adapters.models.gateway import ModelGateway
+    from leadscrew.adapters.models.metering import RoleModel
+    from leadscrew.adapters.models.providers import find
+    from leadscrew.adapters.models.redact import Redactor
+    from leadscrew.adapters.models.replay import Replay
+    from leadscrew.adapters.models.upstream import Upstream
+
+    pinned = roles.pins(config)
+    found: dict[str, RoleModel] = {}
+    secrets: dict[str, str] = {}
+    shared: dict[str, Any] = {}
+    for role, section in config.models.items():
+        if roles.in_process(section.model):
+            # Two roles on one local model share it: it is loaded once.
+            backend = shared.get(section.model) or _own_model(section.model)
+            shared[section.model] = backend
+        else:
+            backend, _ = find(section.model, roles.providers(config))
+            if backend.key_env and os.environ.get(backend.key_env):
+                secrets[backend.key_env] = os.environ[backend.key_env]
+        timeout_s = section.timeout_s or (
+            roles.LOCAL_TIMEOUT_S if section.model.startswith("local/") else roles.TIMEOUT_S
+        )
+        found[role] = RoleModel(
+            pinned[role], backend, timeout_s, section.retries, section.cache, roles.price(config, role)
+        )
+    replay = None
+    if config.run.replay:
+        replay = Replay(SQLiteStore.open(Path(config.run.replay), readonly=True))
+    return ModelGateway(
+        roles=found,
+        store=store,
+        committer=committer,
+        accounts=meter.calls,
+        upstream=Upstream(),
+        redact=Redactor(secrets),
+        replay=replay,
+        observe=observe,
+    )
+
+
+def _own_model(model: str) -> Model:
+    provider, _, name = model.partition("/")
+    if provider == "scripted":
+        from leadscrew.adapters.models.scripted import load
+
+        return load(name)
+    from leadscrew.adapters.models.local import LocalModel
+
+    return LocalModel(name, cache_folder())
+
+
 def make_ready(config: Config, folder: Path, domain: Domain) -> tuple[Sandbox, SandboxReport]:
     """Try the sandbox while the domain's data are loaded: on a new machine both have something to build first."""
     with ThreadPoolExecutor(1) as beside:
@@ -375,7 +435,7 @@ def fit(config: Config, domain: Domain) -> Domain:
                 key="evaluation.costs",
                 value=name,
             )
-        if "solver" not in config.models:
+        if roles.SOLVER not in config.models:
             raise ConfigError(
                 f"evaluation.costs names {name!r}, a measure of model calls, but no solver model is configured. "
                 'Write [models.solver] with model = "provider/name".',

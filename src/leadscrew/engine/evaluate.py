@@ -322,8 +322,9 @@ class _Work:
                     infra.append(reply)
                     waiting.pop(reply.key, None)
                     train.pop(reply.key if not reply.train else self._train_key(reply), None)
-                    if owner.access(self._exposed, self._plan) is not None:
+                    if owner.access(self._exposed, self._plan) is not None and not reply.cap:
                         # The evaluation is incomplete anyway; asking a model that is down for the rest helps nobody.
+                        # At a cap nothing more is paid for, and what was paid for already comes to its end.
                         break
                 elif reply.train:
                     row = train.pop(self._train_key(reply), None)
