@@ -99,6 +99,8 @@ class ProcessBox:
             meter.close()
             raise InfrastructureError(f"a box could not be started: {error}") from error
         box = cls(process, limits, meter, codes, places, cleanup)
+        # Before anything is awaited: a box whose opening is cancelled is killed, and its end must be noticed.
+        box._watch()
         try:
             await box._connect(limits)
         except BaseException:
@@ -117,6 +119,10 @@ class ProcessBox:
         )
         self._transports.append(outgoing)
         self.stdin = asyncio.StreamWriter(outgoing, protocol, None, loop)
+
+    def _watch(self) -> None:
+        """Have the end of the first process noticed."""
+        loop, process = self._loop, self._process
         try:
             watch = os.pidfd_open(process.pid)
         except OSError:  # before Linux 5.3
@@ -239,6 +245,9 @@ class ProcessBox:
                 transport.abort()  # whatever is unsent has no reader any more
             else:
                 transport.close()
+        for pipe in (self._process.stdout, self._process.stderr, self._process.stdin)[len(self._transports) :]:
+            if pipe is not None:
+                pipe.close()  # the opening was cut off before it got a transport
         try:
             await self._vanish()
         finally:
