@@ -178,3 +178,25 @@ _tables: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
 @given(_tables)
 def test_written_toml_reads_back(table: dict[str, Any]) -> None:
     assert tomllib.loads(dump_toml(table)) == table
+
+
+@pytest.mark.parametrize(
+    ("models", "said"),
+    [
+        ({"sovler": "local/smollm2"}, "Did you mean solver"),
+        ({"solver": {"model": "openai/x", "extra": {"messages": []}}}, "the caller's"),
+        ({"solver": {"model": "openai/x", "extra": {"max_tokens": 5}}}, "max_tokens of the role"),
+        ({"solver": {"model": "openai/x", "input_price": 1.0}}, "both input_price and output_price"),
+        ({"solver": "smollm2"}, "provider/name"),
+    ],
+)
+def test_models_that_cannot_be_meant(models: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        config_from({"domain": {"name": "docstrings"}, "models": models})
+
+
+def test_roles_of_a_methods_own_and_pinned_fields() -> None:
+    made = config_from(
+        {"domain": {"name": "docstrings"}, "models": {"diagnose": {"model": "openai/x", "extra": {"top_p": 0.9}}}}
+    )
+    assert made.models["diagnose"].extra == {"top_p": 0.9}

@@ -101,7 +101,8 @@ def run(
         return _search(assembly, program, proposer)
     except UsageError as error:
         raise type(error)(
-            f"{error} Nothing was searched yet: mend this, then remove {str(folder)!r} or set run.out to another folder."
+            f"{str(error).rstrip('.')}. Nothing was searched yet: mend this, then remove {str(folder)!r} or set run.out to "
+            "another folder."
         ) from error
     finally:
         store.close()

@@ -131,7 +131,11 @@ def _first_failure(folder: Path) -> str:
     rows = [row for row in views.trials(folder, "seed") if row["message"]]
     if not rows:
         return " Mend it, then run again with another --out."
-    what = " ".join(str(rows[0]["message"]).split())[:300]
+    lines = [line.strip() for line in str(rows[0]["message"]).splitlines() if line.strip(" ^~")]
+    what = " ".join(lines)
+    if len(what) > 500:
+        # Of a traceback the end says what happened.
+        what = f"{what[:150]} ... {what[-330:]}"
     return (
         f" The first of them: {rows[0]['outcome']}: {what}. More: leadscrew trace {folder} seed {rows[0]['instance']}"
     )

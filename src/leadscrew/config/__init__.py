@@ -128,6 +128,8 @@ def config_from(data: Mapping[str, Any], base_folder: str | Path = ".", *, name:
             key="domain.name",
         )
     _check_ladder(parts["evaluation"].ladder)
+    for role, _ in _named(data, "models"):
+        _check_role_name(role)
     parts["models"] = {role: _model(table, f"models.{role}", base) for role, table in _named(data, "models")}
     parts["providers"] = {
         name: build_settings(ProviderSection, as_table(table, f"providers.{name}"), f"providers.{name}")
@@ -222,6 +224,25 @@ def _section(data: Mapping[str, Any], key: str) -> Any:
     return build_settings(_SECTIONS[key], as_table(data.get(key, {}), key), key)
 
 
+PINNED_APART: Mapping[str, str] = {
+    "model": "Write it as the model of the role.",
+    "temperature": "Write it as the temperature of the role.",
+    "max_tokens": "Write it as max_tokens of the role.",
+    "max_completion_tokens": "Write it as max_tokens of the role.",
+    **dict.fromkeys(("messages", "system", "tools", "tool_choice", "labels"), "It is the caller's."),
+    **dict.fromkeys(("stream", "stream_options", "n"), "The gateway decides it."),
+}
+"""Fields of a request that `extra` cannot hold, and what to do instead."""
+ROLES = ("solver", "proposer", "judge", "meta")
+
+
+def _check_role_name(role: str) -> None:
+    """A method may ask roles of its own names; one that is nearly a known name is a slip."""
+    near = nearest(role, ROLES)
+    if role not in ROLES and near:
+        raise ConfigError(f"[models.{role}]: nobody asks a role of this name.{near}", key=f"models.{role}")
+
+
 def _named(data: Mapping[str, Any], key: str) -> list[tuple[str, Any]]:
     return list(as_table(data.get(key, {}), key).items())
 
@@ -236,6 +257,18 @@ def _model(table: Any, key: str, base: Path) -> ModelSection:
             'for example "openai/gpt-5-mini" or "local/smollm2".',
             key=f"{key}.model",
             value=section.model,
+        )
+    for name in section.extra:
+        if name in PINNED_APART:
+            raise ConfigError(
+                f"{key}.extra.{name}: this field is not free to be pinned here. {PINNED_APART[name]}",
+                key=f"{key}.extra.{name}",
+                value=section.extra[name],
+            )
+    if (section.input_price is None) != (section.output_price is None):
+        raise ConfigError(
+            f"{key} has one price of two: write both input_price and output_price, in US dollars per million tokens.",
+            key=f"{key}.input_price",
         )
     if provider == "scripted":
         file, colon, attribute = name.rpartition(":")

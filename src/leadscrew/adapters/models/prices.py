@@ -79,7 +79,8 @@ def price_of(
 ) -> Price | None:
     """Return the price of a provider's model, or None where it is not known.
 
-    The user's figures go first, each for itself. Models on this machine cost nothing. Then genai-prices is asked, as it is
+    The user's figures go first, each for itself. Models on this machine cost nothing, unless their address wants
+    a key: then it may be the door to somebody else's. Then genai-prices is asked, as it is
     installed and offline. Where the price depends on the hour the highest one counts, and tokens that a provider reads from
     its cache count in full, so that a cap on money holds; long prompts have their own price. To have other figures, set both
     prices yourself.
@@ -91,7 +92,7 @@ def price_of(
     """
     known: Price | None = None
     if input_price is None or output_price is None:
-        known = FREE if provider.local else _listed(provider, model)
+        known = FREE if provider.local and not provider.key_env else _listed(provider, model)
     if input_price is None and output_price is None:
         return known
     given = known.input if input_price is None and known else input_price
