@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,12 +72,21 @@ class CapsInForce:
     final: Caps
 
 
-def caps_in_force(config: Config) -> CapsInForce:
-    """Return the caps as the configuration has them."""
+FINAL = "final"
+"""The scope of the caps on the final test's model calls."""
+
+
+def caps_in_force(config: Config, given: Iterable[Mapping[str, Any]] = ()) -> CapsInForce:
+    """Return the caps as the configuration has them, overlaid by those `given` since, the newest last: names and values, and
+    the `scope` they hold for: a role, `FINAL`, or none for the whole search."""
+    changes: dict[str, dict[str, Any]] = {}
+    for data in given:
+        scope = changes.setdefault(str(data.get("scope", "")), {})
+        scope.update({name: cap for name, cap in data.items() if name != "scope"})
     return CapsInForce(
-        config.caps,
-        {role: _caps(section.budget) for role, section in config.models.items()},
-        _caps(config.budget.final),
+        replace(config.caps, **changes.get("", {})),
+        {r: replace(_caps(section.budget), **changes.get(r, {})) for r, section in config.models.items()},
+        replace(_caps(config.budget.final), **changes.get(FINAL, {})),
     )
 
 

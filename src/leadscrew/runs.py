@@ -25,9 +25,8 @@ from leadscrew.engine.ledger import Ledger
 from leadscrew.errors import BudgetReached, RefusedError, UsageError
 from leadscrew.plugins import load_domain, load_method
 from leadscrew.ports import Domain, Event, Observer, Proposer
-from leadscrew.roles import caps_in_force, check_models
+from leadscrew.roles import FINAL, caps_in_force, check_models
 from leadscrew.sitting import (
-    FINAL,
     NewCaps,
     begin,
     begun,

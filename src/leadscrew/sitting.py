@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,7 @@ from leadscrew.engine.folders import read_folder
 from leadscrew.errors import ConfigError, NotFoundError, SealedError, UsageError
 from leadscrew.plugins import load_domain, load_method
 from leadscrew.ports import BoxSpec, Domain, Observer
-from leadscrew.roles import CapsInForce, check_models
-
-FINAL = "final"
-"""The scope of the caps on the final test's model calls."""
+from leadscrew.roles import FINAL, CapsInForce, check_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +123,12 @@ def _raised(store: wire.RunStore, config: Config, given: NewCaps) -> CapsInForce
             f"--role {scope}: this run has no model for that role; it has {', '.join(config.models) or 'none'}.",
             key=f"models.{scope}",
         )
-    changes: dict[str, dict[str, Any]] = {}
-    for _, _, data in store.events("caps"):
-        changes.setdefault(str(data.get("scope", "")), {}).update({k: v for k, v in data.items() if k != "scope"})
     new = {} if given.caps is None else {name: cap for name, cap in asdict(given.caps).items() if cap is not None}
-    changes.setdefault(scope, {}).update(new)
-    known = roles.caps_in_force(config)
-    in_force = CapsInForce(
-        replace(known.run, **changes.get("", {})),
-        {role: replace(caps, **changes.get(role, {})) for role, caps in known.roles.items()},
-        replace(known.final, **changes.get(FINAL, {})),
-    )
+    change = {**new, "scope": scope} if scope else new
+    in_force = roles.caps_in_force(config, [*(data for _, _, data in store.events("caps")), change])
     check_models(config, in_force)
     if new:
-        store.add_event("caps", {**new, "scope": scope} if scope else new)
+        store.add_event("caps", change)
         store.commit()
     return in_force
 

@@ -45,8 +45,8 @@ def test_a_number_stands_alone(run: Path, capsys: Captured) -> None:
 
 def test_status_names_caps_roles_and_open_calls(run: Path, capsys: Captured) -> None:
     text = said(capsys, "status", str(run))
-    assert "4 calls, 2068 of 5000000 tokens, $0.0042 of $2" in text
-    assert "solver: 3 of 40 calls, 1068 tokens (60 in, 1008 out), $0.0022" in text
+    assert "3 calls, 2034 of 5000000 tokens, $0.0041 of $2" in text
+    assert "solver: 2 of 40 calls, 1034 tokens (30 in, 1004 out), $0.0021" in text
     assert "1 without a reply, counted at their bound; 1 attempts may be billed" in text
 
 

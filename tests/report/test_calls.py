@@ -56,7 +56,9 @@ def test_one_call_in_full(run: Path) -> None:
 
 def test_status_sums_by_role(run: Path) -> None:
     models = views.status(run)["models"]
-    assert models["by_role"]["solver"] == {"calls": 3, "tokens_in": 60, "tokens_out": 1008, "micro_usd": 2240}
+    assert models["by_role"]["solver"] == {"calls": 2, "tokens_in": 30, "tokens_out": 1004, "micro_usd": 2120}
+    assert models["final"] == {"calls": 1, "tokens_in": 30, "tokens_out": 4, "micro_usd": 120}
+    assert models["search"]["calls"] == 3
     assert models["by_role"]["proposer"] == {"calls": 1, "tokens_in": 0, "tokens_out": 1000, "micro_usd": 2000}
     assert (models["unanswered"], models["uncertain"]) == (1, 1)
     assert models["caps_by_role"] == {"solver": {"calls": 40}}

@@ -194,14 +194,11 @@ _OF_MODELS = ("calls", "tokens_in", "tokens_out", "micro_usd")
 
 def _models(found: Mapping[str, Any]) -> list[tuple[str, object]]:
     """What the model calls of a run have cost: in sum against the caps, and by role."""
-    spend, caps, models = found["spend"], found["caps"], found["models"]
-    if not models["by_role"]:
+    models = found["models"]
+    if not models["by_role"] and not models["final"]["calls"]:
         return []
-    tokens = spend.get("tokens_in", 0) + spend.get("tokens_out", 0)
-    # A sum of zero is left out of a stored vector, an unknown one is null.
-    paid = money(spend.get("micro_usd", 0)).replace("unknown", "cost unknown (a model without a known price)")
-    cap = f" of ${caps['usd']:g}" if "usd" in caps else ""
-    whole = f"{spend.get('calls', 0)}{_of(caps, 'calls')} calls, {tokens}{_of(caps, 'tokens')} tokens, {paid}{cap}"
+    whole = _against(models["search"], found["caps"])
+    last = _against(models["final"], models["caps_of_final"]) if models["final"]["calls"] else ""
     roles = []
     for role, used in models["by_role"].items():
         held = models["caps_by_role"].get(role, {})
@@ -215,7 +212,19 @@ def _models(found: Mapping[str, Any]) -> list[tuple[str, object]]:
     open_calls = [f"{models['unanswered']} {under_way}"] if models["unanswered"] else []
     if models["uncertain"]:
         open_calls.append(f"{models['uncertain']} attempts may be billed without an answer, counted at their bound")
-    return [("models", whole), ("by role", "\n".join(roles)), ("open calls", "; ".join(open_calls))]
+    return [
+        ("models", whole),
+        ("by role", "\n".join(roles)),
+        ("final test", last),
+        ("open calls", "; ".join(open_calls)),
+    ]
+
+
+def _against(used: Mapping[str, Any], caps: Mapping[str, Any]) -> str:
+    tokens = used["tokens_in"] + used["tokens_out"]
+    paid = money(used["micro_usd"]).replace("unknown", "cost unknown (a model without a known price)")
+    cap = f" of ${caps['usd']:g}" if "usd" in caps else ""
+    return f"{used['calls']}{_of(caps, 'calls')} calls, {tokens}{_of(caps, 'tokens')} tokens, {paid}{cap}"
 
 
 def _costs(evaluation: Mapping[str, Any]) -> str:

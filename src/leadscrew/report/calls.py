@@ -55,24 +55,34 @@ def call(run: str | Path, number: int) -> dict[str, Any]:
 
 
 def summary(r: Reading) -> dict[str, Any]:
-    """Return what all calls of a run used: in sum, by role, those without an answer, and the caps that hold for each role.
+    """Return what all calls of a run used: in the search and by role there, in the final test, those without an answer, and
+    the caps that hold.
 
     Tokens and money are what was paid; an attempt without an answer counts at its bound.
     """
     by_role: dict[str, Spend] = {}
-    for (role, _), spend in r.store.call_spend().items():
-        by_role[role] = by_role.get(role, Spend()) + spend
+    search = final = Spend()
+    for (role, plan), spend in r.store.call_spend().items():
+        if plan == FINAL_PLAN:
+            final = final + spend
+        else:
+            search = search + spend
+            by_role[role] = by_role.get(role, Spend()) + spend
     unanswered = uncertain = 0
-    if by_role:
+    if by_role or final.calls:
         for _, _, reply in r.store.calls():
             unanswered += reply is None
             uncertain += reply.uncertain if reply else 0
-    caps = {role: _set(c) for role, c in caps_in_force(r.config).roles.items()}
+    in_force = caps_in_force(r.config, (data for _, _, data in r.store.events("caps")))
+    caps = {role: _set(c) for role, c in in_force.roles.items()}
     return {
+        "search": _paid(search),
+        "final": _paid(final),
         "by_role": {role: _paid(spend) for role, spend in sorted(by_role.items())},
         "unanswered": unanswered,
         "uncertain": uncertain,
         "caps_by_role": {role: c for role, c in caps.items() if c},
+        "caps_of_final": _set(in_force.final),
     }
 
 

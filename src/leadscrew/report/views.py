@@ -16,6 +16,7 @@ from leadscrew.errors import NotFoundError
 from leadscrew.report.calls import summary
 from leadscrew.report.numbers import spread
 from leadscrew.report.reading import Reading, held, is_running, reading
+from leadscrew.roles import caps_in_force
 
 LOG_SHOWN = 4000
 
@@ -33,6 +34,7 @@ def status(run: str | Path) -> dict[str, Any]:
         for candidate in archive:
             kind = candidate.status if candidate.status != "failed" else f"failed: {candidate.outcome}"
             kinds[kind] = kinds.get(kind, 0) + 1
+        in_force = caps_in_force(config, (data for _, _, data in r.store.events("caps")))
         sittings = [data.get("seconds", 0.0) for _, _, data in r.store.events("sitting")]
         infra = [data for _, _, data in r.store.events("infra")]
         return {
@@ -53,7 +55,7 @@ def status(run: str | Path) -> dict[str, Any]:
             "spend": r.store.spend().to_json(),
             "models": summary(r),
             "seconds": max(sittings, default=0.0),
-            "caps": {k: v for k, v in dataclasses.asdict(config.caps).items() if v is not None},
+            "caps": {k: v for k, v in dataclasses.asdict(in_force.run).items() if v is not None},
             "notes": [str(data.get("text", "")) for _, _, data in r.store.events("note")],
             "infra": str(infra[-1].get("message", "")) if infra else "",
             "certificate": str(certificate) if certificate.is_file() else None,
