@@ -43,7 +43,53 @@ async def door_of(world: World, name: str = "d") -> Door:
     return await world.gateway.door(world.folder / f"{name}.sock")
 
 
-async def test_leaving_cuts_off_what_runs_and_counts_its_bound(make: Make) -> None:
+async def test_leaving_waits_for_what_runs_and_its_end_decides(make: Make) -> None:
+    model = Counting(hold=asyncio.Event())
+    world = make(role(model))
+    door = await door_of(world)
+    door.enter(visit())
+    flying = asyncio.create_task(post(door.path, chat("x")))
+    await model.arrived.wait()
+    flying.cancel()  # the program does not wait for it
+    leaving = asyncio.create_task(door.leave())
+    await asyncio.sleep(0.02)
+    assert not leaving.done()
+    assert (await post(door.path, chat("y"))).status == 403
+    assert model.hold is not None
+    model.hold.set()
+    visited = await leaving
+    assert [c["response"] for c in visited.calls] == ["x"]
+    assert visited.spend.calls == 1
+
+
+async def test_a_program_that_does_not_wait_for_an_outage_is_void(make: Make) -> None:
+    model = Counting(hold=asyncio.Event())
+    world = make(role(model, timeout_s=0.1))
+    door = await door_of(world)
+    door.enter(visit())
+    flying = asyncio.create_task(post(door.path, chat("x")))
+    await model.arrived.wait()
+    flying.cancel()
+    assert "no reply within" in (await door.leave()).void
+
+
+async def test_whoever_is_cancelled_while_leaving_cuts_off(make: Make) -> None:
+    model = Counting(hold=asyncio.Event())
+    world = make(role(model))
+    door = await door_of(world)
+    door.enter(visit())
+    flying = asyncio.create_task(post(door.path, chat("x")))
+    await model.arrived.wait()
+    leaving = asyncio.create_task(door.leave())
+    await asyncio.sleep(0.01)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert (await flying).status == 503
+    assert model.running == 0
+
+
+async def test_closing_cuts_off_what_runs_and_counts_its_bound(make: Make) -> None:
     model = Counting(hold=asyncio.Event())
     world = make(role(model))
     door = await door_of(world)
@@ -51,19 +97,15 @@ async def test_leaving_cuts_off_what_runs_and_counts_its_bound(make: Make) -> No
     flying = asyncio.create_task(post(door.path, chat("x")))
     await model.arrived.wait()
     assert door.busy_s > 0
-    visited = await door.leave()
-    assert (await flying).status == 503
+    await door.close()
+    await asyncio.wait([flying])
     assert model.running == 0
-    assert (visited.void, visited.exhausted) == ("", "")
-    assert visited.calls[0]["finish"] == "error"
     ((_, call, reply),) = world.store.calls()
     assert reply is not None
     assert (reply.status, reply.uncertain) == ("failed", 1)
     assert "cut off" in reply.message
     assert world.account("solver", 1).spent == call.cost(reply)
     assert world.account("solver", 1).held == Spend()
-    assert visited.spend.tokens_in + visited.spend.tokens_out == call.bound
-    assert (await post(door.path, chat("x"))).status == 403
 
 
 async def test_a_new_visit_cuts_off_the_one_before_and_gets_nothing_of_it(make: Make) -> None:

@@ -55,7 +55,7 @@ Visits = list[tuple[int, str, list[str]]]
 async def play(folder: Path, visits: Visits, tokens: int | None, allowance: int | None) -> None:
     """Let every visit make its calls at once, leave, and compare the books."""
     model = Fateful()
-    roles = {name: role(model, name) for name in ("solver", "meta")}
+    roles = {name: role(model, name, timeout_s=0.05) for name in ("solver", "meta")}
     world = World(folder, roles, role_caps={"solver": Caps(tokens=tokens)})
     try:
 

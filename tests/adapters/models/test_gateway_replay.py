@@ -121,8 +121,8 @@ async def test_a_call_that_was_cut_off_is_no_miss(make: Make) -> None:
     door.enter(visit())
     flying = asyncio.create_task(post(door.path, chat("x")))
     await model.arrived.wait()
-    await door.leave()
-    await flying
+    await door.close()
+    await asyncio.wait([flying])
     again = make("b", Counting(), replay=first.folder)
     statuses, visited = await ask(again, ["x"])
     assert statuses == [503]

@@ -67,13 +67,23 @@ class UnixDoor:
 
     def enter(self, visit: Visit) -> None:
         """Begin a visit; what is still running from the one before is cut off and settled in the background."""
-        self._end()
+        self._end(cut=True)
         self._visit = OpenVisit(visit)
 
     async def leave(self) -> Visited:
-        """End the visit, cutting off what still runs, and return what happened, durable. Without a visit: nothing."""
-        visit = self._end()
-        await asyncio.gather(*(left.settled() for left in tuple(self._left)))
+        """End the visit and return what happened, durable. Without a visit: nothing.
+
+        Calls that still run come to their end first, and it decides: a program that does not wait for a model that is down has
+        answered around an outage all the same. They are cut off only where whoever leaves is cancelled.
+        """
+        task = asyncio.current_task()
+        visit = self._end(cut=task is not None and task.cancelling() > 0)
+        try:
+            await asyncio.gather(*(left.settled() for left in tuple(self._left)))
+        except asyncio.CancelledError:
+            for left in self._left:
+                left.cut()
+            raise
         self._left.clear()
         if visit is None:
             return Visited()
@@ -94,7 +104,11 @@ class UnixDoor:
             return
         server.close()
         _remove(Path(self.path))
-        await self.leave()
+        self._end(cut=True)
+        await asyncio.gather(*(left.settled() for left in tuple(self._left)))
+        if any(left.called for left in self._left):
+            await self._desk.durable()
+        self._left.clear()
         await http.shutdown(CLOSING_S)
         await server.wait_closed()
         self._desk.forget(self)
@@ -109,12 +123,15 @@ class UnixDoor:
         finally:
             self._answering.discard(connection)
 
-    def _end(self) -> OpenVisit | None:
+    def _end(self, *, cut: bool) -> OpenVisit | None:
         visit, self._visit = self._visit, None
         self._hang_up()
         if visit is not None:
             visit.close()
             self._left.add(visit)
+        if cut:
+            for left in self._left:
+                left.cut()
         return visit
 
     def _hang_up(self) -> None:

@@ -118,13 +118,16 @@ class OpenVisit:
         task.add_done_callback(self._tasks.discard)
 
     def close(self) -> None:
-        """Admit no more calls and cut off those that run; `settled` waits until their spend is written."""
+        """Admit no more calls. Those that run go on; `settled` waits for them."""
         self.closed = True
+
+    def cut(self) -> None:
+        """Cut off the calls that run; `settled` waits until their spend is written."""
         for task in tuple(self._tasks):
             task.cancel()
 
     async def settled(self) -> None:
-        """Wait for the calls that were cut off."""
+        """Wait for the calls that still run, or were cut off."""
         if self._tasks:
             await asyncio.wait(tuple(self._tasks))
 
