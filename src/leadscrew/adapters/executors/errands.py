@@ -25,8 +25,8 @@ from leadscrew.core.trial import Outcome
 from leadscrew.engine.bench import RunBench
 from leadscrew.engine.folders import write_folder
 from leadscrew.engine.history import History
-from leadscrew.engine.meter import reached
-from leadscrew.errors import InfrastructureError, ProgramError
+from leadscrew.engine.meter import raise_text
+from leadscrew.errors import BudgetReached, InfrastructureError, ProgramError
 from leadscrew.ports import (
     Access,
     Box,
@@ -135,7 +135,7 @@ class ErrandRunner:
                 finally:
                     await door.close()
         if visited.cap:
-            raise reached(visited.cap, None)
+            raise BudgetReached(f"{visited.void} {raise_text(visited.cap)}", resource=visited.cap)
         if visited.void:
             raise InfrastructureError(f"the model behind the proposer failed: {visited.void}")
         result = _result(report, time.monotonic() - began)

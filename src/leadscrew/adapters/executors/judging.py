@@ -25,27 +25,22 @@ MAX_JUDGING = 32
 
 
 class Judges:
-    """Doors to the judge's model, one for each answer that is being scored; a door is used again and again."""
+    """Doors to the judge's model, a new one for each answer that is scored: what a scorer leaves running finds it gone."""
 
     def __init__(self, gateway: Gateway, access: Access, folder: Path) -> None:
         self._gateway, self._access, self._folder = gateway, access, folder
         self._names = itertools.count()
-        self._idle: list[Door] = []
         self._slots = asyncio.Semaphore(MAX_JUDGING)
 
     @contextlib.asynccontextmanager
     async def door(self) -> AsyncIterator[Door]:
         """Lend a door for one answer."""
         async with self._slots:
-            if self._idle:
-                door = self._idle.pop()
-            else:
-                door = await self._gateway.door(self._folder / f"judge-{os.getpid()}-{next(self._names)}.sock")
+            door = await self._gateway.door(self._folder / f"judge-{os.getpid()}-{next(self._names)}.sock")
             try:
                 yield door
             finally:
-                await door.leave()
-                self._idle.append(door)
+                await door.close()
 
     def visit(self, instance: Instance, answer: Answer, plan: int, candidate: str) -> Visit:
         """Return what the calls for one answer belong to. Equal answers to one instance share a scope: they are judged once."""

@@ -214,8 +214,10 @@ class ModelGateway:
         short = await self._turnstile.enter(visit.own, asked.bound)
         if short is not None:
             message = (
-                f"the allowance of {short} of this visit does not cover this call, which may take up to "
-                f"{asked.bound.tokens} tokens; ask less or less often."
+                f"the allowance of {short} does not cover this call"
+                + (f", which may take up to {asked.bound.tokens} tokens" if short == "tokens" else "")
+                + f": it is models.{asked.call.role}.{short}_per_trial = {getattr(visit.own.caps, short)}. "
+                "Ask less, or less often"
             )
             visit.exhaust(message)
             raise Refusal(403, "allowance", message)
@@ -223,6 +225,10 @@ class ModelGateway:
             self._passable(visit)
             reply = await self._reply(asked, live)
             asked.used = asked.costing(reply.tokens_in, reply.tokens_out)
+        except asyncio.CancelledError:
+            # How far it had come is a matter of time; what it counts for must not be.
+            asked.used = asked.bound.spend
+            raise
         finally:
             self._turnstile.leave(visit.own, asked.bound, asked.used)
             if asked.used.calls:
@@ -261,6 +267,7 @@ class ModelGateway:
         if reply.status == "refused":
             raise Refusal(400, "invalid_request", reply.message)
         if reply.status == "failed" and reply.message.startswith(CUT):
+            asked.used = asked.bound.spend
             raise Refusal(503, "unavailable", reply.message)
         if reply.status == "failed":
             raise self._fault(asked.visit, f"the recorded call had failed: {reply.message}")
@@ -276,9 +283,11 @@ class ModelGateway:
         account = self._accounts(asked.call.role, asked.call.plan)
         short = await self._turnstile.enter(account, asked.bound)
         if short is not None:
-            message = (
-                f"the cap of {short} is reached: the next call of the role {asked.call.role!r} may take up to "
-                f"{asked.bound.tokens} tokens, and no more than that is left."
+            message = f"the cap of {short} is reached: " + (
+                f"no call of the role {asked.call.role!r} is left."
+                if short == "calls"
+                else f"the next call of the role {asked.call.role!r} may take up to {asked.bound.tokens} tokens, and less "
+                "is left."
             )
             asked.visit.spoil(message, short)
             raise Refusal(503, "unavailable", message)
@@ -293,7 +302,6 @@ class ModelGateway:
             stake.sent = True
             reply = await self._ask(asked, stake, live)
         except asyncio.CancelledError:
-            asked.used = asked.bound.spend if stake.sent else Spend()
             lost = stake.holds if stake.sent else 0
             reply = CallReply("failed", spend=_if_billed(lost), attempts=lost, uncertain=lost, message=CUT)
             raise
@@ -335,7 +343,13 @@ class ModelGateway:
             uncertain += 1
         except UpstreamFailed as error:
             if self._malformed(asked, error):
-                return CallReply("refused", attempts=error.attempts, message=self.redacted(str(error)))
+                return CallReply(
+                    "refused",
+                    spend=_if_billed(error.uncertain),
+                    attempts=error.attempts,
+                    uncertain=error.uncertain,
+                    message=self.redacted(str(error)),
+                )
             message, attempts, uncertain = str(error), error.attempts, error.uncertain
         except TimeoutError:
             message = f"{name} gave no reply within {asked.model.timeout_s:g} s"
