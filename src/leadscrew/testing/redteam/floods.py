@@ -87,6 +87,15 @@ def _busy(name: str) -> Attack:
     about, way, body = WAYS[name]
 
     async def strike(arena: Arena) -> Sighting:
+        """A flood that hurts nobody once may have met a quick moment: the control gets three."""
+        seen = await wave(arena)
+        for _ in range(0 if arena.defended else 2):
+            if seen[0]:
+                break
+            seen = await wave(arena)
+        return Sighting(*seen)
+
+    async def wave(arena: Arena) -> tuple[bool, str]:
         """While one box attacks, another one's program asks its own questions."""
         honest = solver("import time\nfound = []\nfor n in range(5):\n    found.append(ask(given, chat('honest %d' % n))[0])\n"
                         "    time.sleep(0.1)\nreturn found")  # fmt: skip
@@ -100,9 +109,7 @@ def _busy(name: str) -> Attack:
             attack = await flood
             got = play.answers[0] or []
             hurt = got.count(200) != 5 or hall.asked("honest 4") != 1
-            return Sighting(
-                hurt, f"the other got {got} ({play.outcomes[0]}); {attack.answers[0]} held ({attack.outcomes[0]})"
-            )
+            return (hurt, f"the other got {got} ({play.outcomes[0]}); {attack.answers[0]} held ({attack.outcomes[0]})")
 
     return Attack(
         f"flood/{name}",
@@ -110,6 +117,7 @@ def _busy(name: str) -> Attack:
         f"{about} while another box asks",
         "connections are served side by side, in bounds",
         strike,
+        slow=True,
     )
 
 
