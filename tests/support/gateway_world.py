@@ -119,7 +119,6 @@ class World:
             caps, before=self.store.spend(), calls_before=self.store.call_spend(), role_caps=role_caps or {}
         )
         self.events: list[Event] = []
-        self.fatal: list[Exception] = []
         recorded = None if replay is None else SQLiteStore.open(replay / "run", readonly=True)
         self.gateway = ModelGateway(
             roles=roles,
@@ -130,7 +129,6 @@ class World:
             redact=Redactor(secrets),
             replay=None if recorded is None else Replay(recorded),
             observe=self.events.append,
-            on_fatal=self.fatal.append,
         )
 
     def account(self, role: str, plan: int) -> Account:

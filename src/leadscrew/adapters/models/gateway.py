@@ -54,7 +54,7 @@ class ModelGateway:
 
     `accounts(role, plan)` is the account that pays for calls. `committer` makes calls durable before they are sent and
     replies before they are seen. With `replay` nothing is asked of anybody, and the first call that the recorded run did
-    not make becomes `fatal` and is handed to `on_fatal`. Failures of ours go to `observe` as `infra` events.
+    not make becomes `fatal`. Failures of ours go to `observe` as `infra` events.
     """
 
     def __init__(
@@ -68,7 +68,6 @@ class ModelGateway:
         redact: Redactor,
         replay: Replay | None = None,
         observe: Observer = lambda event: None,
-        on_fatal: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         self.fatal: InfrastructureError | None = None
         self._roles = dict(roles)
@@ -79,7 +78,6 @@ class ModelGateway:
         self._redact = redact
         self._replay = replay
         self._observe = observe
-        self._on_fatal = on_fatal
         self._turnstile = Turnstile()
         self._flights = Flights()
         self._doors: set[UnixDoor] = set()
@@ -261,7 +259,6 @@ class ModelGateway:
         except ReplayMiss as miss:
             if self.fatal is None:
                 self.fatal = miss
-                self._on_fatal(miss)
             raise self._fault(asked.visit, str(miss)) from miss
         reply = self._noted(asked.call, replace(found, source="record"))
         if reply.status == "refused":
